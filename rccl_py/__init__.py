@@ -1,0 +1,4 @@
+"""RCCL-like collectives over a simulated fabric: real data, modelled time.
+
+import rccl_py as rccl
+"""

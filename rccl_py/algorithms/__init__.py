@@ -1,0 +1,130 @@
+"""Algorithms: generators of steps, and the one table that names them.
+
+Owns ALGORITHMS: a new algorithm is one generator, one row here, one row in docs/algorithms.md.
+Algorithms know no fabric and no time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ..schedule import Schedule
+from . import alltoall, hierarchical, rooted, split, trees
+from .recipe import Recipe
+from .split import CIRCULANT, DIRECT, RING
+
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Recipe", "algorithms_of"]
+
+
+def _linear(n: int, _g: int) -> float:
+    return n
+
+
+def _square(n: int, _g: int) -> float:
+    return n * n
+
+
+def _cube(n: int, _g: int) -> float:
+    return n**3 / 2
+
+
+def _log(n: int, _g: int) -> float:
+    return n * math.log2(n + 1)
+
+
+def _square_log(n: int, _g: int) -> float:
+    return n * n * math.log2(n + 1) / 2
+
+
+def _two_stage(n: int, g: int) -> float:
+    return n * (g + n / g)
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One row: how `collective` is done by the algorithm `name`.
+
+    family: what NCCL_ALGO calls it. build(recipe): the schedule. pipelined: takes pieces.
+    two_level: needs nodes of equal size. rows(n, g): about how many distinct rows the
+    schedule has on n ranks, g a node (repeats of a phase count once), so that a planner knows
+    what not to enumerate.
+    """
+
+    collective: str
+    name: str
+    family: str
+    build: Callable[[Recipe], Schedule]
+    pipelined: bool = False
+    two_level: bool = False
+    rows: Callable[[int, int], float] = _square
+
+
+def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:
+    build = {"allreduce": split.allreduce, "reduce_scatter": split.reduce_scatter,
+             "allgather": split.allgather}[collective]  # fmt: skip
+    return Algorithm(collective, name, halves.name, partial(build, halves),
+                     rows=_linear if halves is RING else _square)  # fmt: skip
+
+
+def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> Algorithm:
+    build = {"allreduce": hierarchical.allreduce, "reduce_scatter": hierarchical.reduce_scatter,
+             "allgather": hierarchical.allgather}[collective]  # fmt: skip
+    return Algorithm(collective, f"hier-{inside.name}-{between.name}", "hier",
+                     partial(build, inside, between), pipelined=collective == "allreduce",
+                     two_level=True,
+                     rows=_two_stage if collective == "allreduce" else _square)  # fmt: skip
+
+
+_HALVES = (RING, DIRECT, CIRCULANT)
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    _split("allreduce", RING, "ring"),
+    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pipelined=True, rows=_linear),
+    Algorithm("allreduce", "direct-oneshot", "direct", trees.oneshot_allreduce),
+    _split("allreduce", DIRECT, "direct-twoshot"),
+    _split("allreduce", CIRCULANT, "circulant"),
+    *(_two_level("allreduce", i, b) for i in (DIRECT, RING) for b in _HALVES),
+    Algorithm("allreduce", "hier-direct-tree", "hier", partial(hierarchical.allreduce, DIRECT, None),
+              pipelined=True, two_level=True, rows=_linear),
+    Algorithm("allreduce", "hier-ring-tree", "hier", partial(hierarchical.allreduce, RING, None),
+              pipelined=True, two_level=True, rows=_linear),
+    *(_split("reduce_scatter", h, h.name) for h in _HALVES),
+    *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
+    *(_split("allgather", h, h.name) for h in _HALVES),
+    *(_two_level("allgather", i, b) for i in (DIRECT, RING) for b in _HALVES),
+    Algorithm("alltoall", "direct", "direct", alltoall.direct),
+    Algorithm("alltoall", "pairwise", "pairwise", alltoall.pairwise),
+    Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=_cube),
+    Algorithm("alltoall", "bruck", "bruck", alltoall.bruck, rows=_square_log),
+    Algorithm("alltoall", "hier-direct-direct", "hier", alltoall.hierarchical, two_level=True),
+    *(Algorithm(name, kind, kind, partial(build, kind, shape), pipelined=kind != "direct", rows=_linear)
+      for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
+      for kind, shape in (("ring", trees.chain_trees), ("tree", trees.double_trees))),
+    *(Algorithm(name, "direct-oneshot", "direct", partial(build, "direct-oneshot", trees.star_tree),
+                rows=_linear)
+      for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))),
+    Algorithm("broadcast", "direct-twoshot", "direct", trees.broadcast_twoshot),
+    Algorithm("reduce", "direct-twoshot", "direct", trees.reduce_twoshot),
+    *(Algorithm(name, f"hier-direct-{between}", "hier", partial(build, between), pipelined=True,
+                two_level=True, rows=_linear)
+      for name, build in (("broadcast", hierarchical.broadcast), ("reduce", hierarchical.reduce))
+      for between in ("ring", "tree", "direct")),
+    *(Algorithm(name, kind, kind, partial(build, name), rows=rows)
+      for name in ("gather", "scatter")
+      for kind, build, rows in (("direct", rooted.direct, _linear), ("ring", rooted.ring, _square),
+                                 ("tree", rooted.tree, _log))),
+    Algorithm("gather", "hier-direct-direct", "hier", hierarchical.gather, two_level=True, rows=_linear),
+    Algorithm("scatter", "hier-direct-direct", "hier", hierarchical.scatter, two_level=True,
+              rows=_linear),
+)  # fmt: skip
+
+FAMILIES: tuple[str, ...] = tuple(sorted({a.family for a in ALGORITHMS}))
+"""What NCCL_ALGO may name, besides full algorithm names."""
+
+
+def algorithms_of(collective: str) -> tuple[Algorithm, ...]:
+    """Return the rows of one collective."""
+    return tuple(a for a in ALGORITHMS if a.collective == collective)

@@ -1,0 +1,219 @@
+"""Building blocks over groups of ranks that all do the same thing at once.
+
+Owns ring, direct, circulant and tree traffic inside groups. Knows no collective's buffers: a
+caller says which slots. Shapes: group : int[G, m], the ranks of each group in order; own : int[G,
+m], the first slot of the chunk that position ends up owning (the same slot number at every rank);
+width, channel : scalars or int[G]. All slots lie in one range that already holds the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ..schedule import COPY, REDUCE, Move, Phase, Rows, at, rows
+
+__all__ = [
+    "Ints",
+    "circulant_allgather",
+    "circulant_reduce_scatter",
+    "depths",
+    "direct_allgather",
+    "direct_reduce_scatter",
+    "local_copy",
+    "ring_allgather",
+    "ring_reduce_scatter",
+    "tree_broadcast",
+    "tree_reduce",
+]
+
+Ints = npt.NDArray[np.integer]
+
+
+def local_copy(ranks: npt.ArrayLike, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike,
+               count: npt.ArrayLike) -> Phase:  # fmt: skip
+    """Return the phase in which each rank copies `count` slots within itself."""
+    return Phase((at(rows(ranks, ranks, count=count), src_slot, dst_slot),))
+
+
+def _per_row(value: npt.ArrayLike, group: Ints) -> npt.NDArray[np.integer]:
+    """Return a per-group value repeated for every member: int[G * m]."""
+    per_group = np.broadcast_to(np.asarray(value), (group.shape[0],))
+    return np.repeat(per_group, group.shape[1])
+
+
+def _ring_rows(group: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int) -> Rows:
+    return rows(group, np.roll(group, -1, axis=1), count=_per_row(width, group), op=op,
+                channel=_per_row(channel, group))  # fmt: skip
+
+
+def _ring(group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int,
+          behind: int) -> Iterator[Phase]:  # fmt: skip
+    m = group.shape[1]
+    if m < 2:
+        return
+    chunks = own.astype(np.int32)
+
+    def slots(s: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        slot = np.roll(chunks, s + behind, axis=1).ravel()
+        return slot, slot
+
+    yield Phase((Move(_ring_rows(group, width, channel, op), slots),), m - 1)
+
+
+def ring_reduce_scatter(
+    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield m-1 steps: at step s position i sends chunk i-1-s to i+1, which reduces it.
+
+    Afterwards position i holds its own chunk fully reduced. Source: algorithms AR1, any m.
+    """
+    yield from _ring(group, own, width, channel, REDUCE, 1)
+
+
+def ring_allgather(
+    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield m-1 steps: at step s position i sends chunk i-s to i+1."""
+    yield from _ring(group, own, width, channel, COPY, 0)
+
+
+def _rotation(group: Ints, k: int, slot: Ints, width: npt.ArrayLike, channel: npt.ArrayLike,
+              op: int) -> Move:  # fmt: skip
+    moved = rows(group, np.roll(group, -k, axis=1), count=_per_row(width, group), op=op,
+                 channel=_per_row(channel, group))  # fmt: skip
+    return at(moved, slot, slot)
+
+
+def direct_reduce_scatter(
+    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield one phase: every position sends every other's chunk straight to it.
+
+    Position j reduces its own, then j-1, j-2, ...: one order, whatever arrives first. The
+    rotation keeps several senders from meeting at one receiver.
+    """
+    m = group.shape[1]
+    moves = tuple(
+        _rotation(group, k, np.roll(own, -k, axis=1), width, channel, REDUCE) for k in range(1, m)
+    )
+    if moves:
+        yield Phase(moves)
+
+
+def direct_allgather(
+    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield one phase: every position sends its own chunk straight to every other."""
+    m = group.shape[1]
+    moves = tuple(_rotation(group, k, own, width, channel, COPY) for k in range(1, m))
+    if moves:
+        yield Phase(moves)
+
+
+def _skips(m: int) -> list[int]:
+    """Return m, ceil(m/2), ..., 1: the circulant distances from the largest down."""
+    skips = [m]
+    while skips[-1] > 1:
+        skips.append(-(-skips[-1] // 2))
+    return skips
+
+
+def _circulant(group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, skip: int,
+               above: int, op: int) -> Phase:  # fmt: skip
+    """Return the step that moves relative chunks skip..above-1 over distance `skip`."""
+    offsets = np.arange(skip, above)
+    sent = np.stack([np.roll(own, -t, axis=1) for t in offsets], axis=2)
+    lower = group if op == REDUCE else np.roll(group, -skip, axis=1)
+    upper = np.roll(group, -skip, axis=1) if op == REDUCE else group
+    src, dst = (np.repeat(g.ravel(), len(offsets)) for g in (lower, upper))
+    repeated = [np.repeat(_per_row(v, group), len(offsets)) for v in (width, channel)]
+    moved = rows(src, dst, count=repeated[0], op=op, channel=repeated[1])
+    return Phase((at(moved, sent, sent),))
+
+
+def circulant_reduce_scatter(
+    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield ceil(log2 m) steps for any m (Traff): halve the distance, send what lies beyond.
+
+    At distance a (next larger e) position r sends the chunks of r+a..r+e-1 to r+a, which
+    reduces them.
+    """
+    skips = _skips(group.shape[1])
+    for above, skip in pairwise(skips):
+        yield _circulant(group, own, width, channel, skip, above, REDUCE)
+
+
+def circulant_allgather(
+    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield ceil(log2 m) steps for any m: the reduce-scatter's rounds backwards (Bruck)."""
+    skips = _skips(group.shape[1])
+    for above, skip in reversed(list(pairwise(skips))):
+        yield _circulant(group, own, width, channel, skip, above, COPY)
+
+
+def depths(parents: Ints) -> Ints:
+    """Return each rank's distance from its tree's root: int[T, n]; parents: int[T, n], root -1."""
+    trees = np.arange(parents.shape[0])[:, None]
+    depth = np.zeros(parents.shape, dtype=np.int64)
+    at = parents.copy()
+    while np.any(at >= 0):
+        depth += at >= 0
+        at = np.where(at >= 0, parents[trees, at], -1)
+    return depth
+
+
+def _sibling_ranks(parent: Ints) -> Ints:
+    """Return, for each entry, how many earlier entries have the same value."""
+    order = np.argsort(parent, kind="stable")
+    ordered = parent[order]
+    first = np.searchsorted(ordered, ordered)
+    place = np.empty(len(parent), dtype=np.int64)
+    place[order] = np.arange(len(parent)) - first
+    return place
+
+
+def _level(parents: Ints, depth: Ints, d: int) -> tuple[Ints, Ints, Ints]:
+    """Return (tree, child, parent) of every edge whose child is at depth d."""
+    tree, child = np.nonzero(depth == d)
+    return tree, child, parents[tree, child]
+
+
+def tree_reduce(
+    parents: Ints, slot: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield one phase per level, deepest first: children send `slot` of their tree to the parent.
+
+    parents : int[T, n]; slot, width, channel : int[T]. Siblings reduce in order of rank.
+    """
+    depth, n = depths(parents), parents.shape[1]
+    wide = np.broadcast_to(np.asarray(width), (len(parents),))
+    lane = np.broadcast_to(np.asarray(channel), (len(parents),))
+    for d in range(int(depth.max()), 0, -1):
+        tree, child, parent = _level(parents, depth, d)
+        sibling = _sibling_ranks(tree * n + parent)
+        moves = []
+        for k in range(int(sibling.max()) + 1):
+            of = sibling == k
+            t = tree[of]
+            moved = rows(child[of], parent[of], count=wide[t], op=REDUCE, channel=lane[t])
+            moves.append(at(moved, slot[t], slot[t]))
+        yield Phase(tuple(moves))
+
+
+def tree_broadcast(
+    parents: Ints, slot: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+) -> Iterator[Phase]:
+    """Yield one phase per level, the root's first: parents send `slot` of their tree down."""
+    depth = depths(parents)
+    wide = np.broadcast_to(np.asarray(width), (len(parents),))
+    lane = np.broadcast_to(np.asarray(channel), (len(parents),))
+    for d in range(1, int(depth.max()) + 1):
+        t, child, parent = _level(parents, depth, d)
+        moved = rows(parent, child, count=wide[t], op=COPY, channel=lane[t])
+        yield Phase((at(moved, slot[t], slot[t]),))

@@ -1,0 +1,287 @@
+"""Two-level forms: scale-up inside every node, one rail per local rank between nodes.
+
+Owns how flat halves compose. Rank (a, l) is node a's local rank l; rail l joins (0, l), (1, l),
+... Knows no fabric: nodes is an array of ranks. For 2 nodes of 2, allreduce, who owns what after
+each half (quarters 0-3 of the data)::
+
+                     (0,0)   (0,1)   (1,0)   (1,1)
+    inside  RS        0 1     2 3     0 1     2 3    reduced over the node
+    rails   RS        0       2       1       3      reduced over all
+    rails   AG        0 1     2 3     0 1     2 3
+    inside  AG       0 1 2 3  everywhere
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..schedule import Layout, Move, Phase, Schedule, at, pipeline, rows
+from .flat import Ints, local_copy, tree_broadcast, tree_reduce
+from .recipe import Recipe, Shares, scheduled, shares_of
+from .shapes import chains, double_binary_tree, identity_order, over_nodes, rooted_double_tree, star
+from .split import DIRECT, Halves
+
+__all__ = ["allgather", "allreduce", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
+
+
+def _nodes(recipe: Recipe) -> Ints:
+    assert recipe.nodes is not None  # the registry offers these only where nodes are even
+    return recipe.nodes
+
+
+def _inside(halves: Halves, recipe: Recipe) -> tuple[Ints, Shares]:
+    """Return local orders int[k, g] and how a block is shared over them."""
+    if halves.on_rings and recipe.local_rings is not None and recipe.local_weights is not None:
+        return recipe.local_rings, shares_of(recipe.local_weights)
+    return identity_order(_nodes(recipe).shape[1]), shares_of(np.ones(1, dtype=np.int32))
+
+
+def _local_groups(nodes: Ints, orders: Ints) -> Ints:
+    """Return every node's ranks in every local order: int[N * k, g]."""
+    return np.concatenate([nodes[:, order] for order in orders])
+
+
+def allreduce(inside: Halves, between: Halves | None, recipe: Recipe) -> Schedule:
+    """Return reduce-scatter inside, allreduce on rails, allgather inside; pipelined in pieces.
+
+    `between` None puts a double binary tree on every rail instead of two halves.
+    """
+    nodes = _nodes(recipe)
+    count, g = nodes.shape
+    orders, shares = _inside(inside, recipe)
+    per_piece = g * count * shares.total
+    layout = Layout(recipe.pieces * per_piece, 1, 1)
+    base = int(layout.output())
+    local = _local_groups(nodes, orders)
+    lane = np.repeat(shares.channel, count)
+    # Local rank l's block: channel c's part of it, and in that node a's piece.
+    part = base + np.arange(g)[:, None] * count * shares.total + shares.first[None, :] * count
+    own_local = np.repeat(part.T, count, axis=0)
+    own_local = np.take_along_axis(own_local, np.repeat(orders, count, axis=0), axis=1)
+    rails = np.repeat(nodes.T, len(orders), axis=0)
+    rail_width = np.tile(shares.width, g)
+    own_rail = part.ravel()[:, None] + np.arange(count)[None, :] * rail_width[:, None]
+    wide, rail_lane = np.repeat(shares.width, count) * count, np.tile(shares.channel, g)
+
+    def on_rails() -> Iterator[Phase]:
+        if between is not None:
+            yield from between.reduce_scatter(rails, own_rail, rail_width, rail_lane)
+            yield from between.allgather(rails, own_rail, rail_width, rail_lane)
+            return
+        yield from _rail_trees(recipe.n, rails, part.ravel(), rail_width, rail_lane)
+
+    def piece() -> Iterator[Phase]:
+        yield from inside.reduce_scatter(local, own_local, wide, lane)
+        yield from on_rails()
+        yield from inside.allgather(local, own_local, wide, lane)
+
+    def phases() -> Iterator[Phase]:
+        yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
+        yield from pipeline(piece(), recipe.pieces, per_piece)
+
+    name = f"hier-{inside.name}-{between.name if between else 'tree'}"
+    return scheduled("allreduce", name, recipe, layout, len(orders), phases)
+
+
+def _rail_trees(n: int, rails: Ints, part: Ints, width: Ints, lane: Ints) -> Iterator[Phase]:
+    """Yield an allreduce of each rail's part on a double binary tree, half the part a tree."""
+    count = rails.shape[1]
+    parents = np.full((2 * len(rails), n), -1, dtype=np.int32)
+    for t, inner in enumerate(double_binary_tree(count)):
+        trees = over_nodes(np.broadcast_to(inner, rails.shape), rails)
+        np.put_along_axis(parents[t::2], rails, trees, axis=1)
+    # A part is `count` times `width` slots: the first tree takes the larger half.
+    half = -(-count // 2)
+    first = np.stack([part, part + half * width], axis=1).ravel()
+    slots = np.stack([half * width, (count - half) * width], axis=1).ravel()
+    used = np.flatnonzero(slots)
+    lanes = np.repeat(lane, 2)
+    yield from tree_reduce(parents[used], first[used], slots[used], lanes[used])
+    yield from tree_broadcast(parents[used], first[used], slots[used], lanes[used])
+
+
+def _block_groups(nodes: Ints, orders: Ints, shares: Shares, base: int) -> tuple[Ints, ...]:
+    """Return groups that split, inside every node, the blocks of each node's ranks.
+
+    One group per (channel, node, node whose blocks they are): int[k * N * N, g], with own slots,
+    widths and channels.
+    """
+    count, g = nodes.shape
+    k = len(orders)
+    block = base + nodes * shares.total  # first slot of the block of rank (b, l)
+    group = np.broadcast_to(
+        _local_groups(nodes, orders).reshape(k, count, 1, g), (k, count, count, g)
+    )
+    own = np.stack([block[:, order] + first for order, first in zip(orders, shares.first)])
+    own = np.broadcast_to(own[:, None, :, :], (k, count, count, g))
+    each = np.repeat(np.arange(k), count * count)
+    return group.reshape(-1, g), own.reshape(-1, g), shares.width[each], shares.channel[each]
+
+
+def reduce_scatter(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
+    """Return reduce-scatter inside for every node's blocks, then on rails."""
+    nodes, n = _nodes(recipe), recipe.n
+    orders, shares = _inside(inside, recipe)
+    layout = Layout(shares.total, n, 1, n)
+    base = int(layout.scratch_block())
+    ranks = np.arange(n)
+
+    def phases() -> Iterator[Phase]:
+        yield local_copy(ranks, layout.input(), base, n * layout.chunks)
+        yield from inside.reduce_scatter(*_block_groups(nodes, orders, shares, base))
+        yield from between.reduce_scatter(nodes.T, base + nodes.T * shares.total, shares.total, 0)
+        yield local_copy(ranks, layout.scratch_block(ranks), layout.output(), layout.chunks)
+
+    name = f"hier-{inside.name}-{between.name}"
+    return scheduled("reduce_scatter", name, recipe, layout, len(orders), phases)
+
+
+def allgather(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
+    """Return allgather on rails, then inside for every node's blocks."""
+    nodes, n = _nodes(recipe), recipe.n
+    orders, shares = _inside(inside, recipe)
+    layout = Layout(shares.total, 1, n)
+    base = int(layout.output())
+    ranks = np.arange(n)
+
+    def phases() -> Iterator[Phase]:
+        yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)
+        yield from between.allgather(nodes.T, base + nodes.T * shares.total, shares.total, 0)
+        yield from inside.allgather(*_block_groups(nodes, orders, shares, base))
+
+    name = f"hier-{inside.name}-{between.name}"
+    return scheduled("allgather", name, recipe, layout, len(orders), phases)
+
+
+def _rail_parents(kind: str, recipe: Recipe) -> Ints:
+    """Return parents of trees over the nodes, one or two a rail, rooted in the root's node.
+
+    int32[T * g, n]; trees of one rail lie together.
+    """
+    nodes = _nodes(recipe)
+    count, g = nodes.shape
+    home = recipe.root // g
+    if kind == "tree":
+        inner = rooted_double_tree(count, home)
+    elif kind == "ring":
+        inner = chains(identity_order(count), home)
+    else:
+        inner = star(count, home)
+    parents = np.full((g, len(inner), recipe.n), -1, dtype=np.int32)
+    for rail in range(g):
+        heads = np.broadcast_to(nodes[:, rail], inner.shape)
+        np.put_along_axis(parents[rail], heads, over_nodes(inner, heads), axis=1)
+    return parents.reshape(-1, recipe.n)
+
+
+def broadcast(between: str, recipe: Recipe) -> Schedule:
+    """Return scatter to the root's node, a broadcast on every rail, allgather inside."""
+    return _rooted("broadcast", between, recipe)
+
+
+def reduce(between: str, recipe: Recipe) -> Schedule:
+    """Return reduce-scatter inside, a reduce on every rail, gather in the root's node."""
+    return _rooted("reduce", between, recipe)
+
+
+def _rooted(collective: str, between: str, recipe: Recipe) -> Schedule:
+    nodes = _nodes(recipe)
+    g = nodes.shape[1]
+    parents = _rail_parents(between, recipe)
+    trees = len(parents) // g
+    per_piece = g * trees
+    down = collective == "broadcast"
+    layout = Layout(recipe.pieces * per_piece, 1, 1, 0 if down else 1)
+    base = int(layout.output() if down else layout.scratch_block())
+    part = base + np.arange(g) * trees  # local rank l's part of a piece
+    own = np.broadcast_to(part, nodes.shape)
+    slot = base + np.arange(per_piece)
+    home = nodes[recipe.root // g]
+    others = np.flatnonzero(home != recipe.root)
+    zero = np.zeros(len(nodes), dtype=np.int64)
+
+    def edge() -> Iterator[Phase]:
+        """The root to its node's other ranks (broadcast), or back (reduce)."""
+        if len(others):
+            ends = (recipe.root, home[others]) if down else (home[others], recipe.root)
+            yield Phase((at(rows(*ends, count=trees), part[others], part[others]),))
+
+    def piece() -> Iterator[Phase]:
+        if down:
+            yield from edge()
+            yield from tree_broadcast(parents, slot)
+            yield from DIRECT.allgather(nodes, own, trees, zero)
+        else:
+            yield from DIRECT.reduce_scatter(nodes, own, trees, zero)
+            yield from tree_reduce(parents, slot)
+            yield from edge()
+
+    def phases() -> Iterator[Phase]:
+        if down:
+            yield local_copy([recipe.root], layout.input(), base, layout.chunks)
+        else:
+            yield local_copy(np.arange(recipe.n), layout.input(), base, layout.chunks)
+        yield from pipeline(piece(), recipe.pieces, per_piece)
+        if not down:
+            yield local_copy([recipe.root], base, layout.output(), layout.chunks)
+
+    return scheduled(collective, f"hier-direct-{between}", recipe, layout, 1, phases)
+
+
+def _two_steps(recipe: Recipe, layout: Layout, root_block: Ints) -> tuple[Phase, Phase]:
+    """Return (rails to the root's node, that node to the root) of a gather.
+
+    Block b of rank (a, l) waits at (home, l) in scratch; the root's own rail goes straight in.
+    """
+    nodes = _nodes(recipe)
+    g = nodes.shape[1]
+    home = nodes[recipe.root // g]
+    far = nodes[nodes[:, 0] != home[0]].ravel()
+    near = home[far % g]
+    own = far  # the block a rank contributes carries its number
+    landing = np.where(near == recipe.root, root_block[own], layout.scratch_block(own))
+    rails = Phase((at(rows(far, near), layout.scratch_block(own), landing),))
+    waiting = np.arange(recipe.n)[home[np.arange(recipe.n) % g] != recipe.root]
+    holder = home[waiting % g]
+    inward = Phase((at(rows(holder, recipe.root), layout.scratch_block(waiting), root_block[waiting]),))  # fmt: skip
+    return (rails if len(far) else Phase(())), (inward if len(waiting) else Phase(()))
+
+
+def gather(recipe: Recipe) -> Schedule:
+    """Return the gather over all rails to the root's node, then inside it to the root."""
+    n, layout = recipe.n, Layout(1, 1, recipe.n, recipe.n)
+    ranks = np.arange(n)
+    root_block = np.asarray(layout.output(ranks))
+
+    def phases() -> Iterator[Phase]:
+        own = np.where(ranks == recipe.root, root_block, layout.scratch_block(ranks))
+        yield local_copy(ranks, layout.input(), own, 1)
+        yield from (p for p in _two_steps(recipe, layout, root_block) if p.moves)
+
+    return scheduled("gather", "hier-direct-direct", recipe, layout, 1, phases)
+
+
+def scatter(recipe: Recipe) -> Schedule:
+    """Return the scatter inside the root's node by rail, then over all rails: a gather reversed."""
+    n, layout = recipe.n, Layout(1, recipe.n, 1, recipe.n)
+    ranks = np.arange(n)
+    root_block = np.asarray(layout.input(ranks))
+
+    def reverse(phase: Phase) -> Phase:
+        return Phase(tuple(_turned(move) for move in phase.moves))
+
+    def phases() -> Iterator[Phase]:
+        rails, inward = _two_steps(recipe, layout, root_block)
+        yield from (reverse(p) for p in (inward, rails) if p.moves)
+        own = np.where(ranks == recipe.root, root_block, layout.scratch_block(ranks))
+        yield local_copy(ranks, own, layout.output(), 1)
+
+    return scheduled("scatter", "hier-direct-direct", recipe, layout, 1, phases)
+
+
+def _turned(move: Move) -> Move:
+    src_slot, dst_slot = move.slots(0)
+    r = move.rows
+    return at(rows(r.dst, r.src, count=r.count, channel=r.channel), dst_slot, src_slot)

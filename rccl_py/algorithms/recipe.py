@@ -1,0 +1,70 @@
+"""What a generator may know: ranks, orders, trees, groups and pieces; never a fabric or a time.
+
+Owns Recipe (the generator's input) and the small helpers every generator shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..schedule import I32, Layout, Phase, Schedule
+from .flat import Ints
+
+__all__ = ["Recipe", "Shares", "scheduled", "shares_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """Inputs of a generator.
+
+    n: ranks. root: of rooted collectives. rings : int32[k, n], edge-disjoint ring orders, with
+    weights : int32[k], the relative bandwidth of each. trees : int32[T, n], parents of the trees
+    an unrooted collective uses. nodes : int32[N, g] or None, the ranks of every scale-up domain
+    where all have the same number. local_rings : int32[k, g] and local_weights, rings inside a
+    node. pieces: parts a pipelined algorithm cuts the data into.
+    """
+
+    n: int
+    root: int
+    rings: I32
+    weights: I32
+    trees: I32
+    nodes: I32 | None = None
+    local_rings: I32 | None = None
+    local_weights: I32 | None = None
+    pieces: int = 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shares:
+    """Slots of a block split over channels: channel c has width[c] of them from first[c] on."""
+
+    first: Ints
+    width: Ints
+    total: int
+
+    @property
+    def channel(self) -> Ints:
+        """The channel numbers."""
+        return np.arange(len(self.width))
+
+
+def shares_of(weights: Ints) -> Shares:
+    """Return slots in proportion to `weights`, in lowest terms."""
+    width = np.asarray(weights) // np.gcd.reduce(weights)
+    return Shares(np.cumsum(width) - width, width, int(width.sum()))
+
+
+def scheduled(
+    collective: str,
+    algorithm: str,
+    recipe: Recipe,
+    layout: Layout,
+    nchannels: int,
+    phases: Callable[[], Iterable[Phase]],
+) -> Schedule:
+    """Return the Schedule of one generator's phases."""
+    return Schedule(collective, algorithm, recipe.n, recipe.root, layout, nchannels, phases)

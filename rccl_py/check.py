@@ -1,0 +1,276 @@
+"""The one door every schedule passes: invariants S1-S7, and the proof that it does its collective.
+
+Owns validity. Knows no fabric and no time. A message names the invariant, the step and the row.
+The proof runs the schedule (rccl_py.execute) on symbolic values: which part a slot holds, and
+which ranks have contributed to it; nothing twice, nothing missing, nothing of another part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .collectives import COLLECTIVES, Collective
+from .errors import ScheduleError
+from .execute import execute, slots_of
+from .schedule import COPY, I32, REDUCE, Layout, Schedule, Step
+
+__all__ = ["alias_map", "check", "check_hashes", "check_steps"]
+
+U64 = npt.NDArray[np.uint64]
+
+
+def _fail(schedule: Schedule, rule: str, where: str, what: str) -> ScheduleError:
+    return ScheduleError(f"{schedule.collective}/{schedule.algorithm} on {schedule.nranks} ranks "
+                         f"breaks {rule} at {where}: {what}")  # fmt: skip
+
+
+def _first(bad: npt.NDArray[np.bool_]) -> int:
+    return int(np.flatnonzero(bad)[0])
+
+
+def _check_columns(schedule: Schedule, step: Step, where: str) -> None:
+    columns = {name: getattr(step, name) for name in Step.__slots__}
+    lengths = {len(c) for c in columns.values()}
+    for name, column in columns.items():
+        if column.dtype != np.int32 or column.ndim != 1 or len(lengths) != 1:
+            raise _fail(schedule, "S4", where, f"column {name} is {column.dtype}{column.shape}, "
+                        f"expected int32 of length {len(step.src)}")  # fmt: skip
+    n, layout = schedule.nranks, schedule.layout
+    limits = (("src", n), ("dst", n), ("src_slot", layout.nslots), ("dst_slot", layout.nslots))
+    for name, limit in limits:
+        bad = (columns[name] < 0) | (columns[name] >= limit)
+        if bad.any():
+            raise _fail(schedule, "S1", where, f"row {_first(bad)} has {name} "
+                        f"{columns[name][_first(bad)]}, expected 0..{limit - 1}")  # fmt: skip
+    bad = (step.op != COPY) & (step.op != REDUCE)
+    if bad.any():
+        raise _fail(schedule, "S1", where, f"row {_first(bad)} has op {step.op[_first(bad)]}")
+    bad = (step.channel < 0) | (step.channel >= schedule.nchannels)
+    if bad.any():
+        raise _fail(schedule, "S5", where, f"row {_first(bad)} has channel "
+                    f"{step.channel[_first(bad)]} of {schedule.nchannels}")  # fmt: skip
+
+
+def _range_of(layout: Layout, slot: I32) -> npt.NDArray[np.integer]:
+    """Return 0 for input, 1 for output, 2 for scratch."""
+    ends = np.array([layout.inputs, layout.inputs + layout.outputs]) * layout.chunks
+    return np.searchsorted(ends, slot, side="right")
+
+
+def _check_ranges(schedule: Schedule, step: Step, where: str) -> None:
+    layout = schedule.layout
+    if (step.count < 1).any():
+        raise _fail(schedule, "S3", where, f"row {_first(step.count < 1)} moves no slots")
+    for name, slot in (("src", step.src_slot), ("dst", step.dst_slot)):
+        last = slot + step.count - 1
+        bad = (last >= layout.nslots) | (_range_of(layout, slot) != _range_of(layout, last))
+        if bad.any():
+            row = _first(bad)
+            raise _fail(schedule, "S3", where, f"row {row}: {name} slots {slot[row]}..{last[row]} "
+                        "leave their layout range")  # fmt: skip
+    bad = (step.src_slot - step.dst_slot) % layout.chunks != 0
+    if bad.any():
+        raise _fail(schedule, "S3", where, f"row {_first(bad)} changes the position of a chunk")
+    into_input = _range_of(layout, step.dst_slot) == 0
+    if into_input.any():
+        raise _fail(schedule, "S3", where, f"row {_first(into_input)} writes the input")
+
+
+def check_steps(schedule: Schedule) -> int:
+    """Check S1-S7 on every step and return the number of rows; raise ScheduleError otherwise."""
+    total = 0
+    for p, (first, second) in enumerate(zip(schedule.phases(), schedule.phases())):
+        if first.steps != second.steps or len(first.moves) != len(second.moves):
+            raise _fail(schedule, "S6", f"phase {p}", "iterating twice gives different phases")
+        for s in range(first.steps):
+            written: set[int] = set()
+            for k, (move, again) in enumerate(zip(first.moves, second.moves)):
+                step, where = move.step(s), f"phase {p} repetition {s} move {k}"
+                _check_columns(schedule, step, where)
+                _check_ranges(schedule, step, where)
+                _check_repeat(schedule, step, again.step(s), where)
+                _check_writes(schedule, step, written, where)
+                total += len(step.src)
+    return total
+
+
+def _check_repeat(schedule: Schedule, step: Step, again: Step, where: str) -> None:
+    for name in Step.__slots__:
+        if not np.array_equal(getattr(step, name), getattr(again, name)):
+            raise _fail(schedule, "S6", where, f"iterating twice gives another {name}")
+
+
+def _check_writes(schedule: Schedule, step: Step, written: set[int], where: str) -> None:
+    src, src_slot, dst, dst_slot, _ = slots_of(step)
+    nslots = schedule.layout.nslots
+    reads = src.astype(np.int64) * nslots + src_slot
+    writes = dst.astype(np.int64) * nslots + dst_slot
+    places, counts = np.unique(writes, return_counts=True)
+    if (counts > 1).any():
+        rank, slot = divmod(int(places[_first(counts > 1)]), nslots)
+        raise _fail(schedule, "S2", where, f"two rows write slot {slot} of rank {rank}")
+    stale = written.intersection(reads.tolist()) if written else set()
+    if stale:
+        rank, slot = divmod(min(stale), nslots)
+        raise _fail(schedule, "S7", where, f"slot {slot} of rank {rank} was written by an earlier "
+                    "move of the repetition")  # fmt: skip
+    written.update(writes.tolist())
+
+
+def alias_map(schedule: Schedule) -> npt.NDArray[np.int32] | None:
+    """Return int32[nranks, nslots], where each slot lies when the call is in place; None if never.
+
+    In place the smaller buffer is one block of the larger, or both are the same buffer.
+    """
+    spec, layout, n = COLLECTIVES[schedule.collective], schedule.layout, schedule.nranks
+    place = np.tile(np.arange(layout.nslots, dtype=np.int32), (n, 1))
+    if layout.inputs == layout.outputs == 1 or spec.in_place(0, 0) is None:
+        place[:, layout.input()[()] : layout.input(1)[()]] = (
+            layout.output() + np.arange(layout.chunks)) if layout.outputs == 1 else place[
+                :, : layout.chunks]  # fmt: skip
+    for rank in range(n):
+        block = spec.in_place(rank, schedule.root)
+        if block == -1:
+            return None
+        if block is None:
+            continue
+        one = np.arange(layout.chunks, dtype=np.int32)
+        if layout.inputs > layout.outputs:
+            place[rank, layout.output() + one] = layout.input(block) + one
+        else:
+            place[rank, layout.input() + one] = layout.output(block) + one
+    return place
+
+
+def _symbols(schedule: Schedule, spec: Collective) -> U64:
+    """Return the start: uint64[n, nslots, 1 + words]; column 0 is part * chunks + position + 1."""
+    n, layout = schedule.nranks, schedule.layout
+    words = -(-n // 64)
+    buf = np.zeros((n, layout.nslots, 1 + words), dtype=np.uint64)
+    starts = spec.starts(n, schedule.root)
+    if starts.shape[1] != layout.inputs:
+        raise ScheduleError(f"{schedule.algorithm}: the layout has {layout.inputs} input blocks, "
+                            f"{spec.name} has {starts.shape[1]}")  # fmt: skip
+    position = np.arange(layout.chunks)
+    identity = starts[:, :, None] * layout.chunks + position + 1
+    held = np.broadcast_to(starts[:, :, None] >= 0, identity.shape).reshape(n, -1)
+    filled = np.where(held, identity.reshape(n, -1), 0)
+    buf[:, : filled.shape[1], 0] = filled
+    rank = np.arange(n)
+    bit = (np.uint64(1) << (rank % 64).astype(np.uint64))[:, None]
+    for word in range(words):
+        mine = (rank // 64 == word)[:, None] & held
+        buf[:, : filled.shape[1], 1 + word] = np.where(mine, bit, np.uint64(0))
+    return buf
+
+
+def _merge(schedule: Schedule) -> Any:
+    def merge(there: U64, arriving: U64) -> U64:
+        if (there[..., 0] != arriving[..., 0]).any():
+            raise _fail(schedule, "its goal", "a reduction", "different parts are combined")
+        if (there[..., 1:] & arriving[..., 1:]).any():
+            raise _fail(schedule, "its goal", "a reduction", "a rank is counted twice")
+        merged = there.copy()
+        merged[..., 1:] |= arriving[..., 1:]
+        return merged
+
+    return merge
+
+
+def _moved(schedule: Schedule, alias: npt.NDArray[np.int32] | None) -> Any:
+    """Yield the schedule's steps, on aliased slots when the call is in place."""
+    for step in schedule:
+        if alias is None:
+            yield step
+            continue
+        src, src_slot, dst, dst_slot, op = slots_of(step)
+        one = np.ones(len(src), dtype=np.int32)
+        yield Step(src, dst, alias[src, src_slot], alias[dst, dst_slot], one, op, 0 * one)
+
+
+def _check_goal(schedule: Schedule, spec: Collective, buf: U64,
+                alias: npt.NDArray[np.int32] | None) -> None:  # fmt: skip
+    n, layout = schedule.nranks, schedule.layout
+    goals = spec.goals(n, schedule.root)
+    everyone = _contributors(n, range(n))
+    for rank in range(n):
+        for block, part in enumerate(goals[rank]):
+            if part < 0:
+                continue
+            slot = layout.output(block) + np.arange(layout.chunks)
+            place = slot if alias is None else alias[rank, slot]
+            wanted = part * layout.chunks + np.arange(layout.chunks) + 1
+            who = everyone if spec.reduces else _contributors(
+                n, [spec.origin(int(part), n, schedule.root)])  # fmt: skip
+            got = buf[rank, place]
+            if not np.array_equal(got[:, 0], wanted.astype(np.uint64)) or (got[:, 1:] != who).any():
+                raise _fail(schedule, "its goal", f"rank {rank}", f"output block {block} does not "
+                            f"hold part {part} with every contribution")  # fmt: skip
+
+
+def _contributors(n: int, ranks: Any) -> U64:
+    words = np.zeros(-(-n // 64), dtype=np.uint64)
+    for rank in ranks:
+        words[rank // 64] |= np.uint64(1) << np.uint64(rank % 64)
+    return words
+
+
+def _check_absent(schedule: Schedule, spec: Collective, buf: U64) -> None:
+    """Refuse writes to the outputs of ranks that have none."""
+    layout, absent = schedule.layout, spec.goals(schedule.nranks, schedule.root) < 0
+    for rank, block in np.argwhere(absent):
+        slot = layout.output(block) + np.arange(layout.chunks)
+        if buf[rank, slot].any():
+            raise _fail(
+                schedule, "its goal", f"rank {rank}", "it has no output, yet one is written"
+            )
+
+
+def check(schedule: Schedule, *, steps: bool = True) -> None:
+    """Prove that `schedule` does its collective, out of place and (where defined) in place.
+
+    Raises ScheduleError naming the invariant or the output that fails. `steps` False leaves out
+    S1-S7 and proves only the result.
+    """
+    if steps:
+        check_steps(schedule)
+    spec = COLLECTIVES[schedule.collective]
+    buf = _symbols(schedule, spec)
+    execute(schedule, buf, _merge(schedule))
+    _check_goal(schedule, spec, buf, None)
+    _check_absent(schedule, spec, buf)
+    alias = alias_map(schedule)
+    if alias is not None:
+        inside = _symbols(schedule, spec)
+        start = inside.copy()
+        inside[...] = 0
+        rank, slot = np.nonzero(start[..., 0])
+        inside[rank, alias[rank, slot]] = start[rank, slot]
+        execute(_moved(schedule, alias), inside, _merge(schedule))
+        _check_goal(schedule, spec, inside, alias)
+
+
+def check_hashes(schedule: Schedule, rng: np.random.Generator) -> bool:
+    """Return whether all ranks that receive a part reduce it in one order, so agree to the bit."""
+    spec, n, layout = COLLECTIVES[schedule.collective], schedule.nranks, schedule.layout
+    buf = np.zeros((n, layout.nslots), dtype=np.uint64)
+    filled = layout.inputs * layout.chunks
+    buf[:, :filled] = rng.integers(1, 2**63, size=(n, filled), dtype=np.uint64)
+
+    def mix(there: U64, arriving: U64) -> U64:
+        with np.errstate(over="ignore"):
+            return there * np.uint64(0x9E3779B97F4A7C15) + (arriving ^ (arriving >> np.uint64(29)))
+
+    execute(schedule, buf, mix)
+    goals = spec.goals(n, schedule.root)
+    seen: dict[int, U64] = {}
+    for rank in range(n):
+        for block, part in enumerate(goals[rank]):
+            slot = layout.output(block) + np.arange(layout.chunks)
+            if part >= 0 and not np.array_equal(seen.setdefault(int(part), buf[rank, slot]),
+                                                buf[rank, slot]):  # fmt: skip
+                return False
+    return True

@@ -1,0 +1,1 @@
+"""The commands: the only modules that print or read the environment."""

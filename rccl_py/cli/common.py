@@ -1,0 +1,75 @@
+"""What the commands share: one way to fail (one line, exit code 2) and one way to name a machine.
+
+Owns exit codes and the topology arguments. Imports nothing heavy at module level, so that
+``--help`` stays fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from ..topology import Topology
+
+__all__ = ["add_topology_arguments", "guarded", "topology_from"]
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and leave with code 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def guarded(prog: str, body: Callable[[], int]) -> int:
+    """Return the exit code of `body`; an error of the library's tree becomes one line and 2."""
+    from ..errors import RcclError
+
+    try:
+        code = body()
+        sys.stdout.flush()
+        return code
+    except RcclError as error:
+        print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader has gone (`| head`): say nothing, and let the interpreter not flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        print(f"{prog}: not enough memory for this call", file=sys.stderr)
+        return 2
+
+
+def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --topology, --nodes and the network options that make a cluster of a node."""
+    parser.add_argument("--topology", dest="topology", required=True, metavar="NAME|FILE",
+                        help="a machine's name (rccl-topo list), a YAML file, or NCCL/RCCL XML")  # fmt: skip
+    add_cluster_arguments(parser)
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that join nodes to a cluster."""
+    parser.add_argument("--nodes", type=int, metavar="N", help="join N of the node (default: 1)")
+    parser.add_argument("--network", choices=["rails", "leaf-spine"], help="how nodes are joined")
+    parser.add_argument("--oversubscription", type=float, metavar="F",
+                        help="NIC capacity under a leaf over its uplinks (default: the machine's, 1)")  # fmt: skip
+    parser.add_argument("--leaf-nodes", type=int, metavar="N", help="nodes under one leaf or pod")
+
+
+def topology_from(arguments: argparse.Namespace) -> Topology:
+    """Return the topology the arguments name."""
+    from ..topology import load
+
+    return load(
+        arguments.topology,
+        nodes=arguments.nodes,
+        network=arguments.network,
+        oversubscription=arguments.oversubscription,
+        leaf_nodes=arguments.leaf_nodes,
+    )

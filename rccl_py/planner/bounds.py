@@ -1,0 +1,190 @@
+"""Lower bounds: what no algorithm on this fabric can beat, and the cut that says so.
+
+Owns the cuts tried and the volume each collective must send over them. A cut is a set of ranks
+and the links its traffic to the others must cross. Sets tried: single ranks, the islands left
+when links below each capacity are removed, nodes, leaves. Sources: "Allgather on any capacitated
+graph" (ForestColl's cut formula), and for allreduce also the unicast volume between the groups of
+a partition, 2 (P - 1) M over the capacity leaving them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fabric import Fabric
+from ..schedule import I32
+from ..units import format_bandwidth
+
+__all__ = ["Bound", "Cuts", "find_cuts", "lower_bound"]
+
+_REPRESENTATIVES = 16  # nodes whose ranks are all tried; a fabric's further nodes are copies
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """seconds: no call of this size can be faster. cut: the set and links that say so."""
+
+    seconds: float
+    cut: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """One set of ranks: B/s that can leave and enter it, and the partition it belongs to."""
+
+    name: str
+    ranks: I32
+    out: float
+    into: float
+    partition: str
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """The cuts of a fabric; partitions: name -> (groups, B/s leaving all of them together)."""
+
+    cuts: tuple[_Cut, ...]
+    partitions: dict[str, tuple[int, float]]
+    hop: float
+
+
+def _capacity(fabric: Fabric, src: I32, dst: I32) -> float:
+    """Return the B/s the routes src x dst can carry together: the narrowest place all cross."""
+    s, d = (a.ravel().astype(np.int32) for a in np.meshgrid(src, dst, indexing="ij"))
+    same = fabric.node[s] == fabric.node[d]
+    total = 0.0
+    for part in (same, ~same):
+        if part.any():
+            total += min(_widths(fabric, s[part], d[part], inside=part is same))
+    return total
+
+
+def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[float]:
+    """Yield the capacity of each set of links that every one of these routes crosses."""
+    routes, bandwidth = fabric.routes(src, dst), fabric.bandwidth
+    used = np.unique(routes.link)
+    domain, own = fabric.domain, fabric.copies * fabric.domain.nlinks
+    if inside:
+        ours = used[used < own] % domain.nlinks
+        source, target = np.unique(fabric.local[src]), np.unique(fabric.local[dst])
+        yield float(bandwidth[used[np.isin(domain.tail[ours], source)]].sum())
+        yield float(bandwidth[used[np.isin(domain.head[ours], target)]].sum())
+        return
+    ports = len(fabric.leaf)
+    yield float(bandwidth[used[(used >= own) & (used < own + ports)]].sum())
+    yield float(bandwidth[used[(used >= own + ports) & (used < own + 2 * ports)]].sum())
+    leaf_up = used[
+        (used >= own + 2 * ports) & (used < own + 2 * ports + len(fabric.leaf_bandwidth))
+    ]
+    crossing = routes.share[np.isin(routes.link, leaf_up)].sum()
+    if crossing >= len(src) * (1 - 1e-9):
+        yield float(bandwidth[leaf_up].sum())
+
+
+def _islands(fabric: Fabric, ranks: I32) -> Iterator[tuple[str, list[I32]]]:
+    """Yield the groups of one node's ranks that links of at least each capacity hold together."""
+    domain = fabric.domain
+    between = (domain.tail >= 0) & (domain.head >= 0)
+    widths = np.unique(domain.bandwidth[between])
+    place = {int(local): rank for local, rank in zip(fabric.local[ranks], ranks)}
+    for width in widths[1:]:
+        group = {local: {local} for local in place}
+        for a, b in zip(domain.tail[between & (domain.bandwidth >= width)],
+                        domain.head[between & (domain.bandwidth >= width)]):  # fmt: skip
+            if int(a) in group and int(b) in group and group[int(a)] is not group[int(b)]:
+                merged = group[int(a)] | group[int(b)]
+                group.update(dict.fromkeys(merged, merged))
+        sets = {frozenset(s) for s in group.values()}
+        if 1 < len(sets) < len(place):
+            yield (
+                f"links of {format_bandwidth(float(width))}",
+                [
+                    np.array([place[v] for v in sorted(s)], dtype=np.int32)
+                    for s in sorted(sets, key=min)
+                ],
+            )
+
+
+def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], int]]:
+    """Yield (name, representative groups, groups in all) of each way to split the ranks."""
+    ranks = np.arange(fabric.nranks, dtype=np.int32)
+    nodes = [ranks[fabric.node == a] for a in np.unique(fabric.node)]
+    some = nodes if len(nodes) <= _REPRESENTATIVES else [nodes[0], nodes[-1]]
+    yield "rank", [ranks[r : r + 1] for node in some for r in node], fabric.nranks
+    if len(nodes) == 1:
+        for name, groups in _islands(fabric, ranks):
+            yield f"ranks joined by {name}", groups, len(groups)
+        return
+    yield "node", some, len(nodes)
+    leaves = fabric.leaf.reshape(fabric.copies, -1)[:, 0]
+    under = [ranks[np.isin(fabric.node, np.flatnonzero(leaves == v))] for v in np.unique(leaves)]
+    held = [u for u in under if len(u)]
+    if len(held) > 1:
+        yield "leaf", held if len(held) <= 2 else [held[0], held[-1]], len(held)
+
+
+def find_cuts(fabric: Fabric) -> Cuts:
+    """Return the cuts of `fabric` with their capacities."""
+    everyone = np.arange(fabric.nranks, dtype=np.int32)
+    cuts, partitions = [], {}
+    for name, groups, count in _partitions(fabric):
+        leaving = []
+        for group in groups:
+            rest = np.setdiff1d(everyone, group).astype(np.int32)
+            if not len(rest):
+                continue
+            out, into = _capacity(fabric, group, rest), _capacity(fabric, rest, group)
+            title = (
+                f"rank {group[0]}" if len(group) == 1 else f"ranks {group[0]}..{group[-1]} ({name})"
+            )
+            cuts.append(_Cut(title, group, out, into, name))
+            leaving.append(out)
+        if leaving:
+            partitions[name] = count, float(np.mean(leaving)) * count
+    hop = 0.0
+    if fabric.nranks > 1:
+        same = len(np.unique(fabric.node)) == 1
+        src = np.zeros(fabric.nranks - 1, dtype=np.int32)
+        reached = fabric.latency(src, everyone[1:])[0]
+        hop = float(reached.min() if same else reached[fabric.node[1:] != fabric.node[0]].min())
+    return Cuts(tuple(cuts), partitions, hop)
+
+
+def _volumes(collective: str, w: int, n: int, has_root: bool) -> tuple[float, float]:
+    """Return (out, in): the part of the size M that must leave and enter a set of w ranks."""
+    gathered, own = (n - w) / n, w / n
+    return {
+        "allreduce": (1.0, 1.0),
+        "allgather": (own, gathered),
+        "reduce_scatter": (gathered, own),
+        "alltoall": (w * gathered, w * gathered),
+        "broadcast": (1.0, 0.0) if has_root else (0.0, 1.0),
+        "reduce": (0.0, 1.0) if has_root else (1.0, 0.0),
+        "gather": (0.0, gathered) if has_root else (own, 0.0),
+        "scatter": (gathered, 0.0) if has_root else (0.0, own),
+    }[collective]
+
+
+def _text(name: str, share: float, size: float, rate: float, way: str) -> str:
+    return f"{name}: {share * size / 1e9:.4g} GB must {way} at {format_bandwidth(rate)}"
+
+
+def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: int = 0) -> Bound:
+    """Return the lower bound of a call of `size` bytes (rccl-tests' size) on `fabric`."""
+    best = Bound(cuts.hop, "latency: one hop of the fastest link (LL)")
+    n = fabric.nranks
+    for cut in cuts.cuts:
+        volumes = _volumes(collective, len(cut.ranks), n, bool(np.isin(root, cut.ranks)))
+        for share, rate, way in zip(volumes, (cut.out, cut.into), ("leave", "enter")):
+            if rate > 0 and share * size / rate > best.seconds:
+                best = Bound(share * size / rate, _text(cut.name, share, size, rate, way))
+    if collective == "allreduce":
+        for name, (count, rate) in cuts.partitions.items():
+            share = 2.0 * (count - 1)
+            if rate > 0 and share * size / rate > best.seconds:
+                text = _text(f"every {name}, {count} together", share, size, rate, "leave")
+                best = Bound(share * size / rate, text)
+    return Bound(fabric.launch + best.seconds if n > 1 else fabric.launch, best.cut)

@@ -1,0 +1,252 @@
+"""The central type: a schedule is a repeatable stream of steps, a step is columns of transfers.
+
+Owns Step, Rows, Move, Phase, Layout, Schedule and the three ways to put streams together. Knows
+no byte size, no data, no fabric and no time. Rows of a step have no order among them: all reads
+come before all writes. The invariants S1-S7 are written in docs/schedule.md and checked in
+:mod:`rccl_py.check`.
+
+A ring over 4 ranks, reduce-scatter, one slot a chunk (step 0; the next steps move the same rows
+one chunk back)::
+
+    src       0 1 2 3
+    dst       1 2 3 0      Phase(moves=(Move(rows, slots),), steps=3)
+    slot      3 0 1 2      rows = src, dst, count, op, channel: the same in all three steps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "COPY",
+    "REDUCE",
+    "I32",
+    "Layout",
+    "Move",
+    "Phase",
+    "Rows",
+    "Schedule",
+    "Step",
+    "at",
+    "pipeline",
+    "rows",
+    "shifted",
+    "together",
+]
+
+I32 = npt.NDArray[np.int32]
+SlotPair = tuple[I32, I32]
+
+COPY = 0
+"""Destination slot := source slot."""
+REDUCE = 1
+"""Destination slot := destination slot combined with source slot, in that order."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """Transfers with no order among them: int32 columns of equal length, one row a transfer.
+
+    src, dst: ranks (equal = a local copy or reduce). src_slot, dst_slot: first slot at either
+    end. count: contiguous slots moved. op: COPY or REDUCE. channel: which channel carries it.
+    """
+
+    src: I32
+    dst: I32
+    src_slot: I32
+    dst_slot: I32
+    count: I32
+    op: I32
+    channel: I32
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """The part of a step that repeats: who sends to whom, how much, on which channel."""
+
+    src: I32
+    dst: I32
+    count: I32
+    op: I32
+    channel: I32
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Move:
+    """Rows, and the slots they use at repetition `s`: ``slots(s) -> (src_slot, dst_slot)``."""
+
+    rows: Rows
+    slots: Callable[[int], SlotPair]
+
+    def step(self, s: int) -> Step:
+        """Return repetition `s` as a Step."""
+        r = self.rows
+        src_slot, dst_slot = self.slots(s)
+        return Step(r.src, r.dst, src_slot, dst_slot, r.count, r.op, r.channel)
+
+    def after(self, s0: int) -> Move:
+        """Return this move with its first `s0` repetitions left out."""
+        slots = self.slots
+        return Move(self.rows, lambda s: slots(s + s0)) if s0 else self
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Phase:
+    """Moves posted together, repeated `steps` times.
+
+    The moves of one repetition run in order (which fixes the order of a reduction), but none
+    waits for another: a move reads no slot that an earlier one of the repetition wrote (S7).
+    Each repetition waits for the one before. Timing therefore pays latency once a repetition.
+    """
+
+    moves: tuple[Move, ...]
+    steps: int = 1
+
+
+def _column(value: npt.ArrayLike, length: int) -> I32:
+    column = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype=np.int32), (length,)))
+    column.flags.writeable = False
+    return column
+
+
+def rows(
+    src: npt.ArrayLike,
+    dst: npt.ArrayLike,
+    *,
+    count: npt.ArrayLike = 1,
+    op: npt.ArrayLike = COPY,
+    channel: npt.ArrayLike = 0,
+) -> Rows:
+    """Return read-only int32 columns of one length; scalars are repeated."""
+    length = np.size(src) if np.ndim(src) else np.size(dst)
+    return Rows(*(_column(np.ravel(c) if np.ndim(c) else c, length)
+                  for c in (src, dst, count, op, channel)))  # fmt: skip
+
+
+def at(moved: Rows, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike) -> Move:
+    """Return the move of these rows over the same slots at every repetition."""
+    length = len(moved.src)
+    pair = (_column(np.ravel(src_slot) if np.ndim(src_slot) else src_slot, length),
+            _column(np.ravel(dst_slot) if np.ndim(dst_slot) else dst_slot, length))  # fmt: skip
+    return Move(moved, lambda _s: pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where slots live at every rank: blocks of `chunks` slots, input then output then scratch.
+
+    A slot's position is its number modulo `chunks`: position c of a block of e elements holds
+    elements [c*e//chunks, (c+1)*e//chunks). A transfer keeps positions (S3), so source and
+    destination always have the same size, whatever the element count.
+    """
+
+    chunks: int
+    inputs: int
+    outputs: int
+    scratch: int = 0
+
+    @property
+    def nslots(self) -> int:
+        """Slots of one rank."""
+        return (self.inputs + self.outputs + self.scratch) * self.chunks
+
+    def input(self, block: npt.ArrayLike = 0) -> I32:
+        """Return the first slot of input block(s) `block`."""
+        return np.asarray(np.asarray(block) * self.chunks, dtype=np.int32)
+
+    def output(self, block: npt.ArrayLike = 0) -> I32:
+        """Return the first slot of output block(s) `block`."""
+        return np.asarray((self.inputs + np.asarray(block)) * self.chunks, dtype=np.int32)
+
+    def scratch_block(self, block: npt.ArrayLike = 0) -> I32:
+        """Return the first slot of scratch block(s) `block`."""
+        first = self.inputs + self.outputs
+        return np.asarray((first + np.asarray(block)) * self.chunks, dtype=np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A collective done by an algorithm on `nranks` ranks, without sizes, data or time.
+
+    phases() yields the same phases each time it is called (S6); iterating yields their steps.
+    """
+
+    collective: str
+    algorithm: str
+    nranks: int
+    root: int
+    layout: Layout
+    nchannels: int
+    phases: Callable[[], Iterable[Phase]]
+
+    def __iter__(self) -> Iterator[Step]:
+        for phase in self.phases():
+            for s in range(phase.steps):
+                for move in phase.moves:
+                    yield move.step(s)
+
+
+def _shift(move: Move, by: int) -> Move:
+    slots = move.slots
+
+    def moved(s: int) -> SlotPair:
+        src_slot, dst_slot = slots(s)
+        return src_slot + np.int32(by), dst_slot + np.int32(by)
+
+    return Move(move.rows, moved)
+
+
+def shifted(phases: Iterable[Phase], by: int) -> Iterator[Phase]:
+    """Yield `phases` with `by` added to every slot; the rows stay the same objects."""
+    for phase in phases:
+        yield Phase(tuple(_shift(m, by) for m in phase.moves), phase.steps) if by else phase
+
+
+def together(*streams: Iterable[Phase]) -> Iterator[Phase]:
+    """Yield phases that run `streams` side by side, a step of each at a time.
+
+    The streams must touch different slots. A phase with no moves is a pause.
+    """
+    sources = [iter(s) for s in streams]
+    active: list[tuple[Iterator[Phase], Phase, int]] = []
+    for source in sources:
+        first = next(source, None)
+        if first is not None:
+            active.append((source, first, 0))
+    while active:
+        run = min(phase.steps - used for _, phase, used in active)
+        moves = tuple(m.after(used) for _, phase, used in active for m in phase.moves)
+        if moves:
+            yield Phase(moves, run)
+        following: list[tuple[Iterator[Phase], Phase, int]] = []
+        for source, phase, used in active:
+            if used + run < phase.steps:
+                following.append((source, phase, used + run))
+                continue
+            after = next(source, None)
+            if after is not None:
+                following.append((source, after, 0))
+        active = following
+
+
+def pipeline(phases: Iterable[Phase], pieces: int, stride: int) -> Iterator[Phase]:
+    """Yield `pieces` copies of a stream, each a step behind the one before and `stride` slots on.
+
+    With pieces >= steps every stage is busy with a different piece::
+
+        piece 0   a b c
+        piece 1     a b c
+        piece 2       a b c
+    """
+    stages = list(phases)
+
+    def delayed(piece: int) -> Iterator[Phase]:
+        if piece:
+            yield Phase((), piece)
+        yield from shifted(stages, piece * stride)
+
+    yield from together(*(delayed(p) for p in range(pieces)))

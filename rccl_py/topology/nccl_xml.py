@@ -1,0 +1,188 @@
+"""Read NCCL/RCCL topology XML: one node's devices and links as a Topology.
+
+Owns which vertex and edge each element becomes. A <gpu> or a lone <net> stands for its PCI
+function, as in NCCL; other <pci> become bridges; NVSwitches become one vertex that every GPU
+reaches with all its links. What the file leaves open is assumed as NCCL assumes it and said in
+Topology.notes. Every failure is a FormatError that opens with file and line.
+
+    cpu0 --- pci0000:01:00.0 --+-- gpu0 ===xgmi=== gpu1
+     | (socket link)           +-- nic0
+    cpu1 --- …
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from ..links import Device
+from .build import Topology, add_link, add_pcie, new_graph
+from .xml_links import Draft, add_coherent, add_pci_links, add_scale_up, is_coherent, pcie_above
+from .xml_survey import Survey, survey
+from .xml_tree import Element, Notes, read_tree
+from .xml_values import bus_text, cpu_link, device_of, host_link, port_of
+
+__all__ = ["read_nccl_xml"]
+
+
+def _root(path: Path, notes: Notes) -> Element:
+    """Return the <system> element, or say which other file this is."""
+    root = read_tree(path, notes)
+    if root.name == "graphs":
+        raise root.error(
+            "this is an NCCL graph file (<graphs>): it lists the channels searched for a topology; "
+            "the topology file (<system>, written by NCCL_TOPO_DUMP_FILE) is needed"
+        )
+    if root.name != "system":
+        raise root.error(f"the root element is <{root.name[:40]}>: expected <system>")
+    if root.integer("version") not in (1, 2):
+        raise root.error(f"<system> version {root.text('version')[:20]!r} is not known: expected 1 "
+                         "(NCCL) or 2 (RCCL)")  # fmt: skip
+    return root
+
+
+def _pci_number(pci: Element, name: str) -> int:
+    """Return a PCI id attribute, which is hexadecimal with or without 0x; 0 when unreadable."""
+    try:
+        return int(pci.text(name), 16)
+    except ValueError:
+        return 0
+
+
+def _devices(found: Survey) -> tuple[Device, list[str]]:
+    """Return the device most GPUs are, and every GPU's arch as text."""
+    devices, arches = [], []
+    for gpu, pci in found.gpus:
+        own = device_of(gpu.text("gcn"), gpu.integer("sm"), _pci_number(pci, "vendor"),
+                        _pci_number(pci, "device"))  # fmt: skip
+        devices.append(own[0])
+        arches.append(own[1])
+        if own[2]:
+            found.notes.add(own[2], gpu.line)
+    (device, count), *others = Counter(devices).most_common()
+    if others:
+        found.notes.add(f"GPUs of {len(others) + 1} kinds: all modelled as {device.title}, which "
+                        f"{count} of {len(devices)} are")  # fmt: skip
+    return device, arches
+
+
+def _add_gpus(draft: Draft, arches: list[str]) -> None:
+    found = draft.found
+    for k, (gpu, pci) in enumerate(found.gpus):
+        place, bus = found.place(gpu), found.buses[id(pci)]
+        own: dict[str, Any] = {
+            "busid": bus_text(bus), "numa": _numa(draft, place.cpu), "arch": arches[k],
+            "dev": gpu.integer("dev"), "rank": gpu.integer("rank"), "gdr": gpu.text("gdr") == "1",
+        }  # fmt: skip
+        draft.graph.add_node(f"gpu{k}", kind="gpu", index=k, host=place.host, **own)
+        draft.gpu_of[place.host, bus] = f"gpu{k}"
+        draft.vertices[id(pci)] = f"gpu{k}"
+
+
+def _numa(draft: Draft, cpu: str) -> int:
+    return int(draft.graph.nodes[cpu]["numa"])
+
+
+def _add_cpus(draft: Draft) -> None:
+    """Add the CPUs, and join those of one host pairwise by the slower side's socket link."""
+    found, links = draft.found, {}
+    for cpu in found.cpus:
+        place = found.place(cpu)
+        arch, vendor = cpu.text("arch"), cpu.text("vendor")
+        links[place.cpu], remark = cpu_link(
+            arch, vendor, cpu.integer("familyid"), cpu.integer("modelid")
+        )
+        if remark and len(found.cpus) > 1:
+            draft.notes.add(remark, cpu.line)
+        draft.graph.add_node(place.cpu, kind="cpu", host=place.host, numa=cpu.integer("numaid"),
+                             arch=arch, vendor=vendor)  # fmt: skip
+    for a, b in combinations(found.cpus, 2):
+        one, two = found.place(a), found.place(b)
+        if one.host == two.host:
+            slower = min(links[one.cpu], links[two.cpu], key=lambda link: link.bandwidth)
+            add_link(draft.graph, one.cpu, two.cpu, slower)
+
+
+def _add_nics(draft: Draft) -> None:
+    """Add the NICs' vertices; several <net> of one PCI function share a vertex of kind pci."""
+    ports = Counter(id(pci) for _, pci in draft.found.nics)
+    for k, (net, pci) in enumerate(draft.found.nics):
+        place = draft.found.place(net)
+        name = net.text("name") if net.name == "net" else ""
+        pcie = 1e12  # B/s: a NIC directly under a CPU has no PCI link that limits it
+        if pci is not None:
+            link, lanes = pcie_above(draft, pci)
+            pcie = link.bandwidth * lanes
+            shared = ports[id(pci)] > 1 or bool(pci.named("pci", "pcilink"))
+            draft.vertices[id(pci)] = _function(draft, pci) if shared else f"nic{k}"
+        speed = net.number("speed") if net.name == "net" else None
+        port, remark = port_of(name, pci.text("class").lower() if pci else "", speed, pcie)
+        if remark:
+            draft.notes.add(remark, net.line)
+        bus = bus_text(draft.found.buses[id(pci)]) if pci is not None else ""
+        draft.graph.add_node(f"nic{k}", kind="nic", index=k, host=place.host, port=port, name=name,
+                             busid=bus, numa=_numa(draft, place.cpu))  # fmt: skip
+
+
+def _function(draft: Draft, pci: Element) -> str:
+    """Return the vertex of a PCI function that is no bridge (paths do not count it as one)."""
+    host, bus = draft.found.place(pci).host, bus_text(draft.found.buses[id(pci)])
+    name = f"pci{bus}" if draft.found.hosts == 1 else f"pci{host}/{bus}"
+    draft.graph.add_node(name, kind="pci", host=host, busid=bus, bridge=False)
+    return name
+
+
+def _add_pci_tree(draft: Draft) -> None:
+    """Join every device to the bridge or CPU above it."""
+    for pci in draft.found.by_bus.values():
+        if id(pci) not in draft.vertices and pci.named("pci", "pcilink"):
+            draft.vertices[id(pci)] = _function(draft, pci)
+            draft.graph.nodes[draft.vertices[id(pci)]]["bridge"] = True
+    for pci in draft.found.by_bus.values():
+        if id(pci) in draft.vertices:
+            link, lanes = pcie_above(draft, pci)
+            above = _above(draft, pci)
+            if above.startswith("cpu") and is_coherent(pci):
+                # The GPU has a faster link to the same CPU: its PCI link needs a vertex between.
+                function = _function(draft, pci)
+                add_pcie(draft.graph, above, function, link, lanes)
+                above = function
+            add_pcie(draft.graph, above, draft.vertices[id(pci)], link, lanes)
+    for k, (net, nic_pci) in enumerate(draft.found.nics):
+        name = f"nic{k}"
+        if nic_pci is None:
+            port = draft.graph.nodes[name]["port"]
+            add_pcie(draft.graph, draft.found.place(net).cpu, name, host_link(port))
+        elif draft.vertices[id(nic_pci)] != name:
+            link, lanes = pcie_above(draft, nic_pci)
+            add_pcie(draft.graph, draft.vertices[id(nic_pci)], name, link, lanes)
+
+
+def _above(draft: Draft, pci: Element) -> str:
+    """Return the vertex of the bridge or CPU a PCI function hangs from."""
+    parent = pci.parent
+    if parent is not None and parent.name == "pci":
+        return draft.vertices[id(parent)]
+    return draft.found.place(pci).cpu
+
+
+def read_nccl_xml(path: Path) -> Topology:
+    """Return the node that the NCCL/RCCL topology XML file at `path` describes.
+
+    The file must list its accelerators, as <gpu> or as PCI functions of a display or accelerator
+    class. Raises FormatError (file, line, what is wrong or missing).
+    """
+    notes = Notes()
+    found = survey(_root(path, notes), notes)
+    device, arches = _devices(found)
+    draft = Draft(found, new_graph(path.stem), device)
+    _add_cpus(draft)
+    _add_gpus(draft, arches)
+    _add_nics(draft)
+    _add_pci_tree(draft)
+    add_pci_links(draft)
+    add_scale_up(draft)
+    add_coherent(draft)
+    return Topology(path.stem, draft.graph, device, notes=notes.lines())

@@ -1,0 +1,401 @@
+"""NCCL/RCCL topology XML becomes a graph, or one FormatError with file and line."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rccl_py.errors import FormatError
+from rccl_py.links import LINKS
+from rccl_py.topology.build import Topology, gpus_of, nics_of
+from rccl_py.topology.nccl_xml import read_nccl_xml
+from rccl_py.topology.xml_values import bus_id, fitting_speed, pcie_link
+
+CASES = os.environ.get("RCCL_PY_CASES", "")
+REAL = sorted(Path(CASES, "topo_xml").rglob("*.xml")) if CASES else []
+needs_cases = pytest.mark.skipif(
+    not REAL, reason="RCCL_PY_CASES does not name a folder that contains topo_xml/"
+)
+
+AMD = 'arch="x86_64" vendor="AuthenticAMD" familyid="175" modelid="1"'
+GEN5 = 'link_speed="32.0 GT/s PCIe" link_width="16"'
+
+
+def link(kind: str, target: str, count: object = 1, tclass: str = "0x120000") -> str:
+    return f'<{kind} target="{target}" count="{count}" tclass="{tclass}"/>'
+
+
+def gpu(bus: str, dev: object, links: str = "", arch: str = 'sm="304" gcn="gfx942"',
+        rank: object | None = None, pci: str = GEN5) -> str:  # fmt: skip
+    own = dev if rank is None else rank
+    return (f'<pci busid="{bus}" class="0x120000" {pci}>'
+            f'<gpu dev="{dev}" {arch} rank="{own}" gdr="1">{links}</gpu></pci>\n')  # fmt: skip
+
+
+def nic(bus: str, dev: int, name: str = "mlx5_0", speed: object = 400000, *,
+        pci_class: str = "0x020700") -> str:  # fmt: skip
+    return (f'<pci busid="{bus}" class="{pci_class}" {GEN5}><nic>'
+            f'<net name="{name}" dev="{dev}" speed="{speed}" port="1"/></nic></pci>\n')  # fmt: skip
+
+
+def cpu(body: str, numa: object = 0, attributes: str = AMD) -> str:
+    return f'<cpu numaid="{numa}" {attributes}>\n{body}</cpu>\n'
+
+
+def system(body: str, version: object = 2) -> str:
+    return f'<system version="{version}">\n{body}</system>\n'
+
+
+PAIR = system(cpu(
+    gpu("0000:01:00.0", 0, link("xgmi", "0000:02:00.0")) + nic("0000:03:00.0", 0)
+    + gpu("0000:02:00.0", 1, link("xgmi", "0000:01:00.0"))
+))  # fmt: skip
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    def reader(text: str | bytes) -> Topology:
+        path = tmp_path / "case.xml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_nccl_xml(path)
+
+    return reader
+
+
+def edge(topology: Topology, a: str, b: str):
+    return topology.node.edges[a, b]
+
+
+def test_two_gpus_and_a_nic_become_vertices_with_their_bus_ids(read):
+    topology = read(PAIR)
+    assert gpus_of(topology.node) == ["gpu0", "gpu1"] and nics_of(topology.node) == ["nic0"]
+    assert [topology.node.nodes[g]["busid"] for g in gpus_of(topology.node)] == [
+        "0000:01:00.0", "0000:02:00.0"
+    ]  # fmt: skip
+    assert topology.device.name == "mi300x" and topology.nodes == 1 and topology.notes == ()
+
+
+def test_a_scale_up_link_carries_its_count_and_the_row_of_its_device(read):
+    own = edge(read(PAIR.replace('count="1"', 'count="4"')), "gpu0", "gpu1")
+    assert own["link"] is LINKS["xgmi-mi300"] and own["lanes"] == 4
+    assert own["raw"] == 4 * 64e9
+
+
+@pytest.mark.parametrize("speed, width, gigabytes", [
+    ("2.5 GT/s PCIe", 1, 0.246), ("5 GT/s", 16, 7.88), ("8 GT/s", 16, 15.76),
+    ("16.0 GT/s PCIe", 8, 15.75), ("32 GT/s", 16, 63.0), ("64.0 GT/s PCIe", 16, 121.0),
+    ("", 16, 15.76), ("Unknown speed", 16, 15.76), ("", 0, 15.76), ("32 GT/s", None, 63.0),
+])  # fmt: skip
+def test_a_pci_link_has_the_rate_of_its_speed_and_width_and_gen_3_x16_when_missing(
+    speed, width, gigabytes
+):
+    row, lanes, remark = pcie_link(speed, width)
+    assert row.bandwidth * lanes / 1e9 == pytest.approx(gigabytes, rel=2e-3)
+    assert bool(remark) == (not width or not re.match(r"\d", speed))
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("0000:C1:00.0", (0, 0xC1, 0, 0)), ("c1:0.1", (0, 0xC1, 0, 1)),
+    ("0x0001:00:00.0", (1, 0, 0, 0)), ("00000000:0f:1d.0", (0, 0x0F, 0x1D, 0)),
+    ("fffffff:ff:ff.0", (0xFFFFFFF, 0xFF, 0xFF, 0)), ("0000:00:1e", (0, 0, 0x1E, 0)),
+    ("", None), ("zz:00.0", None), ("0000:01:00.0.0", None), ("0000:123:00.0", None),
+])  # fmt: skip
+def test_bus_ids_are_read_in_every_usual_spelling(text, expected):
+    assert bus_id(text) == expected
+
+
+def test_a_target_may_be_spelled_otherwise_than_the_device(read):
+    text = PAIR.replace('target="0000:02:00.0"', 'target="0x00000000:02:00.0"')
+    assert read(text).node.has_edge("gpu0", "gpu1")
+
+
+def test_gpus_are_counted_by_rank_when_every_one_has_its_own(read):
+    topology = read(system(cpu(gpu("1:0.0", 0, rank=1) + gpu("2:0.0", 1, rank=0))))
+    assert topology.node.nodes["gpu0"]["busid"] == "0000:02:00.0"
+
+
+def test_gpus_are_counted_by_dev_when_a_rank_is_missing(read):
+    topology = read(system(cpu(gpu("1:0.0", 1, rank="") + gpu("2:0.0", 0, rank=-1))))
+    assert topology.node.nodes["gpu0"]["busid"] == "0000:02:00.0"
+
+
+@pytest.mark.parametrize("arch, device", [
+    ('sm="104" gcn="910"', "mi250x"), ('sm="228" gcn="940"', "mi300a"),
+    ('sm="228" gcn="942"', "mi300a"), ('sm="304" gcn="gfx942"', "mi300x"),
+    ('sm="256" gcn="gfx950"', "mi355x"), ('sm="64" gcn="906"', "mi50"),
+    ('sm="120" gcn="908"', "mi100"), ('gcn="gfx1250"', "mi455x"), ('sm="90"', "h100"),
+    ('sm="80"', "a100"), ('sm="103"', "b200"), ('sm="999"', "generic"), ('gcn="gfx777"', "generic"),
+])  # fmt: skip
+def test_the_arch_of_a_gpu_names_its_device(read, arch, device):
+    assert read(system(cpu(gpu("1:0.0", 0, arch=arch)))).device.name == device
+
+
+def test_an_unknown_arch_is_said_in_the_notes(read):
+    notes = read(system(cpu(gpu("1:0.0", 0, arch='gcn="gfx777"')))).notes
+    assert any("gfx777" in note for note in notes)
+
+
+@pytest.mark.parametrize("target, tclass", [
+    ("0000:c5:00.0", "0x068000"), ("fffffff:ff:ff.0", "0x068000"), ("fffffff:ffff:ff", "0x068000"),
+    ("fffffff:ff:ff.0", ""),
+])  # fmt: skip
+def test_nvswitches_become_one_vertex_every_gpu_reaches_with_all_its_links(read, target, tclass):
+    links = link("nvlink", target, 12, tclass) + link("nvlink", target, 6, tclass)
+    topology = read(system(cpu(
+        gpu("1:0.0", 0, links, 'sm="90"') + gpu("2:0.0", 1, links, 'sm="90"')), 1))  # fmt: skip
+    up, down = (edge(topology, *ends) for ends in (("gpu0", "nvswitch0"), ("nvswitch0", "gpu1")))
+    assert up["lanes"] == 18 and down["lanes"] == 18
+    assert up["latency"] == LINKS["nvlink4"].latency and down["latency"] < up["latency"]
+
+
+def test_a_link_listed_by_one_side_only_is_taken_as_both_ways_and_noted(read):
+    topology = read(PAIR.replace(link("xgmi", "0000:01:00.0"), ""))
+    assert topology.node.has_edge("gpu1", "gpu0")
+    assert any("none back" in note for note in topology.notes)
+
+
+def test_power_nvlinks_to_the_cpu_and_the_pci_link_stand_side_by_side(read):
+    one = gpu("1:0.0", 0, link("nvlink", "0004:00:00.0", 3, "0x068001"), 'sm="70"')
+    topology = read(system(cpu(one, 0, 'arch="ppc64le"'), 1))
+    own = edge(topology, "gpu0", "cpu0")
+    assert own["lanes"] == 3 and own["link"].medium == "c2c"
+    assert topology.node.has_edge("gpu0", "pci0000:01:00.0")
+
+
+def test_a_c2c_link_has_count_times_bw_megabytes_per_second(read):
+    one = gpu("1:0.0", 0, '<c2c bw="45000" count="10"/>', 'sm="90"')
+    assert edge(read(system(cpu(one, 0, 'arch="arm64"'), 1)), "gpu0", "cpu0")["raw"] == 450e9
+
+
+def test_pci_links_join_peer_switches(read):
+    body = (f'<pci busid="1:0.0" class="0x060400" {GEN5}><pcilink target="2:0.0"/>'
+            f'{gpu("3:0.0", 0)}</pci><pci busid="2:0.0" class="0x060400" {GEN5}>'
+            f'<pcilink target="1:0.0"/>{gpu("4:0.0", 1)}</pci>')  # fmt: skip
+    assert read(system(cpu(body))).node.has_edge("pci0000:01:00.0", "pci0000:02:00.0")
+
+
+@pytest.mark.parametrize("cpus, row", [
+    ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="79"', "upi-bdw"),
+    ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"', "upi-skl"),
+    ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"', "upi-spr"),
+    ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="207"', "upi-erp"),
+    (AMD, "xgmi-cpu"), ('arch="ppc64"', "power-xbus"), ('arch="arm64"', "arm-cpu"),
+    ("", "upi-skl"),
+])  # fmt: skip
+def test_sockets_are_joined_by_the_link_of_their_make(read, cpus, row):
+    topology = read(system(cpu(gpu("1:0.0", 0), 0, cpus) + cpu(gpu("2:0.0", 1), 1, cpus)))
+    assert edge(topology, "cpu0", "cpu1")["link"].name == row
+    assert any("UPI" in note for note in topology.notes) == (not cpus)
+
+
+def test_cpus_of_different_hosts_are_not_joined_and_devices_count_on_each(read):
+    hosts = [cpu(gpu("1:0.0", 0, rank=k), 0, f'{AMD} host_hash="0x{k}"') for k in range(2)]
+    topology = read(system("".join(hosts)))
+    assert [topology.node.nodes[g]["host"] for g in gpus_of(topology.node)] == [0, 1]
+    assert not any(data["link"].medium == "cpu" for _, _, data in topology.node.edges(data=True))
+
+
+@pytest.mark.parametrize("name, pci_class, speed, row, gigabits", [
+    ("mlx5_0", "0x020700", 400000, "ib-400g", 400), ("mlx5_0", "0x020000", 200000, "roce-200g", 200),
+    ("cxi0", "0x020000", 200000000, "slingshot-200g", 400), ("bnxt_re0", "0x020000", 180000,
+                                                            "roce-180g", 180),
+    ("eth0", "0x020000", 1000, "eth-1g", 1), ("mlx5_0", "0x020700", 0, "ib-10g", 10),
+    ("mlx5_0", "0x020700", "", "ib-400g", 400),
+])  # fmt: skip
+def test_a_nic_has_the_port_of_its_name_class_and_speed(
+    read, name, pci_class, speed, row, gigabits
+):
+    topology = read(
+        system(cpu(gpu("1:0.0", 0) + nic("2:0.0", 0, name, speed, pci_class=pci_class)))
+    )
+    port = topology.node.nodes["nic0"]["port"]
+    assert port.bandwidth == pytest.approx(gigabits * 1e9 / 8)
+    assert port.name == (row if gigabits != 400 or "slingshot" not in row else "slingshot-400g")
+    assert any("assumed" in note for note in topology.notes) == (speed in (0, "", 200000000))
+
+
+def test_two_ports_of_one_card_share_its_pci_link(read):
+    net = '<net name="mlx5_{0}" dev="{0}" speed="200000"/>'
+    card = f'<pci busid="2:0.0" class="0x020000" {GEN5}><nic>{net.format(0)}{net.format(1)}</nic></pci>'
+    graph = read(system(cpu(gpu("1:0.0", 0) + card))).node
+    assert graph.nodes["pci0000:02:00.0"]["bridge"] is False
+    assert set(graph.successors("pci0000:02:00.0")) == {"nic0", "nic1", "cpu0"}
+
+
+def test_a_nic_may_sit_directly_under_a_cpu(read):
+    body = gpu("1:0.0", 0) + '<nic><net name="eth0" dev="0" speed="100000"/></nic>'
+    assert read(system(cpu(body))).node.has_edge("cpu0", "nic0")
+
+
+def test_a_net_without_dev_or_with_net_0_is_not_used(read):
+    nets = '<nic><net name="a"/><net name="b" dev="0" net="0"/><net name="c" dev="1"/></nic>'
+    topology = read(system(cpu(gpu("1:0.0", 0) + nets)))
+    assert [topology.node.nodes[n]["name"] for n in nics_of(topology.node)] == ["c"]
+
+
+CLOUD = system(cpu("".join(
+    f'<pci busid="000{k}:00:00.0" class="{c}" link_speed="16 GT/s" link_width="16"/>'
+    for k, c in enumerate(("0x030200", "0x120000", "0x020700", "0x010802"))
+)), 1)  # fmt: skip
+
+
+def test_a_cloud_file_without_gpu_elements_says_what_is_not_known(read):
+    topology = read(CLOUD)
+    assert topology.gpus_per_node == 2 and nics_of(topology.node) == ["nic0"]
+    assert topology.node.nodes["nic0"]["port"].bandwidth == 25e9  # gen 4 x16 carries 200 Gb/s
+    notes = " ".join(topology.notes)
+    assert "2 accelerators have no <gpu> element" in notes and "200 Gb/s assumed" in notes
+
+
+@pytest.mark.parametrize("generation, gigabits", [(3, 100), (4, 200), (5, 400), (6, 800)])
+def test_an_unknown_nic_has_the_fastest_port_its_pcie_carries(generation, gigabits):
+    assert fitting_speed(LINKS[f"pcie{generation}-x16"].bandwidth) == gigabits * 1000
+
+
+def test_what_is_not_known_is_ignored_with_one_note_each(read):
+    text = PAIR.replace("<gpu ", '<gpu colour="red" ').replace("<nic>", "<blob/><blob/><nic>")
+    notes = read(text).notes
+    assert [note for note in notes if "colour" in note and "2 times" in note]
+    assert [note for note in notes if "<blob>" in note and "2 times" in note] and len(notes) == 2
+
+
+def test_comments_and_a_declaration_are_accepted(read):
+    assert read('<?xml version="1.0"?>\n<!-- a\n b -->\n' + PAIR).ngpus == 2
+
+
+TWICE = gpu("1:0.0", 0) + gpu("2:0.0", 1)
+
+MALFORMED = {
+    "empty file": ("", 1, "empty"),
+    "only blanks": (" \n\n", 1, "empty"),
+    "only a comment": ("<!-- x -->", 1, "no XML element"),
+    "plain text": ("gpus: 8\n", 1, "not well-formed"),
+    "binary": (bytes(range(256)), 1, "not well-formed"),
+    "not UTF-8": (PAIR.encode().replace(b"mlx5", b"\xff\xfe\xff"), 4, "not well-formed"),
+    "unknown encoding": ('<?xml version="1.0" encoding="klingon"?>' + PAIR, 1, "ncoding"),
+    "blank before declaration": ('\n<?xml version="1.0"?>' + PAIR, 2, "declaration"),
+    "truncated": (PAIR[: len(PAIR) // 2], None, ""),
+    "truncated in an element": (PAIR[: PAIR.index("<nic>") + 5], 4, "cut short"),
+    "mismatched tag": (PAIR.replace("</nic>", "</nac>"), 4, "<nic>"),
+    "two roots": (PAIR + PAIR, 8, "junk"),
+    "duplicate attribute": (PAIR.replace("numaid", 'numaid="0" numaid', 1), 2, "duplicate"),
+    "entity bomb": ('<!DOCTYPE x [<!ENTITY a "b">]>' + PAIR, 1, "DOCTYPE"),
+    "external DTD": ('<!DOCTYPE system SYSTEM "x.dtd">' + PAIR, 1, "DOCTYPE"),
+    "huge nesting": (system("<pci>" * 100_000), 64, "deeper"),
+    "other root": ("<machine/>", 1, "<machine>"),
+    "graph file": ('<graphs version="1"></graphs>', 1, "graph file"),
+    "no version": ("<system></system>", 1, "version"),
+    "other version": (system(cpu(TWICE), 7), 1, "version '7'"),
+    "no cpu": (system(""), 1, "no <cpu>"),
+    "no numaid": (PAIR.replace('numaid="0"', ""), 2, "numaid"),
+    "no accelerators": (system(cpu(nic("3:0.0", 0))), 1, "no accelerators"),
+    "no class": (system(cpu('<pci busid="1:0.0"/>')), 1, "first on line 3"),
+    "same bus id": (system(cpu(gpu("1:0.0", 0) + gpu("0000:01:00.0", 1))), 4, "first on line 3"),
+    "same rank": (system(cpu(gpu("1:0.0", 0, rank=0) + gpu("2:0.0", 1, rank=0))), 4, "rank 0"),
+    "same dev": (system(cpu(gpu("1:0.0", 0, rank=0) + gpu("2:0.0", 0, rank=1))), 4, "dev 0"),
+    "same numaid": (system(cpu(TWICE) + cpu("")), 6, "numaid 0"),
+    "negative rank": (system(cpu(gpu("1:0.0", 0, rank=-3))), 3, "negative"),
+    "bad bus id": (system(cpu(gpu("0000:g1:00.0", 0))), 3, "no bus id"),
+    "missing bus id": (PAIR.replace('busid="0000:01:00.0"', ""), 3, "no bus id"),
+    "bad dev": (system(cpu(gpu("1:0.0", "zero"))), 3, "dev='zero'"),
+    "bad width": (PAIR.replace('width="16"', 'width="wide"', 1), 3, "link_width='wide'"),
+    "absurd width": (PAIR.replace('width="16"', 'width="-1"', 1), 3, "link_width -1"),
+    "bad speed": (PAIR.replace('speed="400000"', 'speed="fast"'), 4, "speed='fast'"),
+    "no count": (PAIR.replace('count="1"', "", 1), 3, "no count"),
+    "zero count": (PAIR.replace('count="1"', 'count="0"', 1), 3, "count 0"),
+    "bad count": (PAIR.replace('count="1"', 'count="1e3"', 1), 3, "count='1e3'"),
+    "counts that differ": (PAIR.replace('count="1"', 'count="2"', 1), 3, "line 5"),
+    "no target": (PAIR.replace('target="0000:02:00.0"', ""), 3, "target ''"),
+    "bad target": (PAIR.replace('target="0000:02:00.0"', 'target="next"'), 3, "target 'next'"),
+    "unknown target": (PAIR.replace('target="0000:02', 'target="0000:0b'), 3, "no GPU of this file"),
+    "NIC as target": (PAIR.replace('target="0000:02', 'target="0000:03'), 3, "no GPU of this file"),
+    "link to itself": (PAIR.replace('target="0000:02', 'target="0000:01'), 3, "gpu0 itself"),
+    "GPU called a switch": (PAIR.replace('tclass="0x120000"', 'tclass="0x068000"', 1), 3, "switch"),
+    "gpu inside cpu": (system(cpu('<gpu dev="0"/>')), 3, "expected inside <pci>"),
+    "net inside pci": (PAIR.replace("<nic>", "").replace("</nic>", ""), 4, "expected inside <nic>"),
+    "pci outside cpu": (system(gpu("1:0.0", 0)), 2, "expected inside <cpu> or <pci>"),
+    "two gpus in one pci": (PAIR.replace("</gpu>", '</gpu><gpu dev="9"/>', 1), 3, "partitions"),
+    "c2c without bw": (system(cpu(gpu("1:0.0", 0, '<c2c count="1"/>'))), 3, "bw ''"),
+    "two c2c": (system(cpu(gpu("1:0.0", 0, '<c2c bw="1" count="1"/>' * 2))), 3, "second"),
+    "pcilink to nowhere": (system(cpu('<pci busid="9:0.0"><pcilink target="8:0.0"/></pci>' + TWICE)),
+                           3, "no PCI switch"),
+    "100 sockets": (system("".join(cpu(TWICE if k == 0 else "", k) for k in range(100))), 1,
+                    "100 <cpu>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_or_contradictory_file_is_one_error_with_file_and_line(read, tmp_path, case):
+    text, line, what = MALFORMED[case]
+    with pytest.raises(FormatError) as caught:
+        read(text)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'case.xml'}:" + ("" if line is None else f"{line}: "))
+    assert what in message and "\n" not in message
+
+
+def test_a_missing_file_a_folder_and_a_device_are_said_by_name(tmp_path):
+    for path, what in ((tmp_path / "none.xml", "no such file"), (tmp_path, "is a folder"),
+                       (Path("/dev/null"), "not a regular file")):  # fmt: skip
+        with pytest.raises(FormatError, match=re.escape(f"{path}: ") + f".*{what}"):
+            read_nccl_xml(path)
+
+
+def test_a_file_too_large_for_a_topology_is_not_read(tmp_path):
+    path = tmp_path / "large.xml"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(FormatError, match="limit"):
+        read_nccl_xml(path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_cut_swap_or_overwrite_is_read_or_refused_with_the_file_named(tmp_path, data):
+    text = bytearray(PAIR.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, max(len(text) - 1, 0)))
+        new = data.draw(
+            st.sampled_from([b"", b"<", b'"', b">", b"/", b"0", b"f", b"\xff", b"<pci>"])
+        )
+        text[at : at + data.draw(st.integers(0, 60))] = new
+    path = tmp_path / "mutated.xml"
+    path.write_bytes(bytes(text))
+    try:
+        assert read_nccl_xml(path).gpus_per_node >= 1
+    except FormatError as error:
+        assert str(error).startswith(f"{path}:")
+
+
+@needs_cases
+@pytest.mark.parametrize("path", REAL, ids=[path.stem for path in REAL])
+def test_every_real_file_loads_or_says_what_is_missing(path):
+    try:
+        topology = read_nccl_xml(path)
+    except FormatError as error:
+        assert re.match(re.escape(str(path)) + r":\d+: ", str(error))
+        assert path.stem in ("ncv4-graph", "ncv4-topo", "g5.48xl-topo"), error
+    else:
+        assert topology.gpus_per_node == len(gpus_of(topology.node)) >= 1
+
+
+@needs_cases
+@pytest.mark.parametrize("stem, device, gpus, nics, scale_up", [
+    ("topo_8p_942", "mi300x", 8, 8, 56), ("topo_8p_950", "mi355x", 8, 8, 56),
+    ("topo_4p_942", "mi300a", 4, 4, 12), ("topo_8p_90a_1", "mi250x", 8, 1, 24),
+    ("H100-topology", "h100", 8, 16, 16), ("topo_8A100_4CX6", "a100", 8, 5, 16),
+    ("ndv5-topo", "generic", 8, 8, 0), ("topo_16p1h", "mi250x", 16, 8, 56),
+    ("topo_3p_pcie", "mi250x", 3, 1, 0),
+])  # fmt: skip
+def test_real_machines_have_the_devices_their_makers_built_in(stem, device, gpus, nics, scale_up):
+    (path,) = [path for path in REAL if path.stem == stem]
+    topology = read_nccl_xml(path)
+    media = [data["link"].medium for _, _, data in topology.node.edges(data=True)]
+    assert topology.device.name == device and topology.gpus_per_node == gpus
+    assert len(nics_of(topology.node)) == nics
+    assert sum(medium in ("xgmi", "nvlink") for medium in media) == scale_up
