@@ -101,10 +101,13 @@ class Phase:
     The moves of one repetition run in order (which fixes the order of a reduction), but none
     waits for another: a move reads no slot that an earlier one of the repetition wrote (S7).
     Each repetition waits for the one before. Timing therefore pays latency once a repetition.
+    made_of: the phases that run side by side in this one, () if it is a single one; what it does
+    is in `moves`, but who adds up loads need not look at each move again.
     """
 
     moves: tuple[Move, ...]
     steps: int = 1
+    made_of: tuple[Phase, ...] = ()
 
 
 def _column(value: npt.ArrayLike, length: int) -> I32:
@@ -221,7 +224,7 @@ def together(*streams: Iterable[Phase]) -> Iterator[Phase]:
         run = min(phase.steps - used for _, phase, used in active)
         moves = tuple(m.after(used) for _, phase, used in active for m in phase.moves)
         if moves:
-            yield Phase(moves, run)
+            yield Phase(moves, run, tuple(phase for _, phase, _ in active if phase.moves))
         following: list[tuple[Iterator[Phase], Phase, int]] = []
         for source, phase, used in active:
             if used + run < phase.steps:
@@ -233,8 +236,10 @@ def together(*streams: Iterable[Phase]) -> Iterator[Phase]:
         active = following
 
 
-def pipeline(phases: Iterable[Phase], pieces: int, stride: int) -> Iterator[Phase]:
+def pipeline(phases: Iterable[Phase], pieces: int, stride: int, first: int = 0) -> Iterator[Phase]:
     """Yield `pieces` copies of a stream, each a step behind the one before and `stride` slots on.
+
+    `first` is added to every slot of the stream.
 
     With pieces >= steps every stage is busy with a different piece::
 
@@ -247,6 +252,6 @@ def pipeline(phases: Iterable[Phase], pieces: int, stride: int) -> Iterator[Phas
     def delayed(piece: int) -> Iterator[Phase]:
         if piece:
             yield Phase((), piece)
-        yield from shifted(stages, piece * stride)
+        yield from shifted(stages, first + piece * stride)
 
     yield from together(*(delayed(p) for p in range(pieces)))

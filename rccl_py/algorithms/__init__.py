@@ -47,7 +47,7 @@ def _two_stage(n: int, g: int) -> float:
 class Algorithm:
     """One row: how `collective` is done by the algorithm `name`.
 
-    family: what NCCL_ALGO calls it. build(recipe): the schedule. pipelined: takes pieces.
+    family: what NCCL_ALGO calls it. build(recipe): the schedule. pieces: the most it is cut into.
     two_level: needs nodes of equal size. rows(n, g): about how many distinct rows the
     schedule has on n ranks, g a node (repeats of a phase count once), so that a planner knows
     what not to enumerate.
@@ -57,7 +57,7 @@ class Algorithm:
     name: str
     family: str
     build: Callable[[Recipe], Schedule]
-    pipelined: bool = False
+    pieces: int = 1
     two_level: bool = False
     rows: Callable[[int, int], float] = _square
 
@@ -73,7 +73,7 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
     build = {"allreduce": hierarchical.allreduce, "reduce_scatter": hierarchical.reduce_scatter,
              "allgather": hierarchical.allgather}[collective]  # fmt: skip
     return Algorithm(collective, f"hier-{inside.name}-{between.name}", "hier",
-                     partial(build, inside, between), pipelined=collective == "allreduce",
+                     partial(build, inside, between), pieces=16 if collective == "allreduce" else 1,
                      two_level=True,
                      rows=_two_stage if collective == "allreduce" else _square)  # fmt: skip
 
@@ -82,15 +82,15 @@ _HALVES = (RING, DIRECT, CIRCULANT)
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", RING, "ring"),
-    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pipelined=True, rows=_linear),
+    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pieces=64, rows=_linear),
     Algorithm("allreduce", "direct-oneshot", "direct", trees.oneshot_allreduce),
     _split("allreduce", DIRECT, "direct-twoshot"),
     _split("allreduce", CIRCULANT, "circulant"),
     *(_two_level("allreduce", i, b) for i in (DIRECT, RING) for b in _HALVES),
     Algorithm("allreduce", "hier-direct-tree", "hier", partial(hierarchical.allreduce, DIRECT, None),
-              pipelined=True, two_level=True, rows=_linear),
+              pieces=64, two_level=True, rows=_linear),
     Algorithm("allreduce", "hier-ring-tree", "hier", partial(hierarchical.allreduce, RING, None),
-              pipelined=True, two_level=True, rows=_linear),
+              pieces=64, two_level=True, rows=_linear),
     *(_split("reduce_scatter", h, h.name) for h in _HALVES),
     *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(_split("allgather", h, h.name) for h in _HALVES),
@@ -100,7 +100,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=_cube),
     Algorithm("alltoall", "bruck", "bruck", alltoall.bruck, rows=_square_log),
     Algorithm("alltoall", "hier-direct-direct", "hier", alltoall.hierarchical, two_level=True),
-    *(Algorithm(name, kind, kind, partial(build, kind, shape), pipelined=kind != "direct", rows=_linear)
+    *(Algorithm(name, kind, kind, partial(build, kind, shape), pieces=64, rows=_linear)
       for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
       for kind, shape in (("ring", trees.chain_trees), ("tree", trees.double_trees))),
     *(Algorithm(name, "direct-oneshot", "direct", partial(build, "direct-oneshot", trees.star_tree),
@@ -108,7 +108,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
       for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))),
     Algorithm("broadcast", "direct-twoshot", "direct", trees.broadcast_twoshot),
     Algorithm("reduce", "direct-twoshot", "direct", trees.reduce_twoshot),
-    *(Algorithm(name, f"hier-direct-{between}", "hier", partial(build, between), pipelined=True,
+    *(Algorithm(name, f"hier-direct-{between}", "hier", partial(build, between), pieces=64,
                 two_level=True, rows=_linear)
       for name, build in (("broadcast", hierarchical.broadcast), ("reduce", hierarchical.reduce))
       for between in ("ring", "tree", "direct")),

@@ -40,13 +40,22 @@ def local_copy(ranks: npt.ArrayLike, src_slot: npt.ArrayLike, dst_slot: npt.Arra
 
 
 def _per_row(value: npt.ArrayLike, group: Ints) -> npt.NDArray[np.integer]:
-    """Return a per-group value repeated for every member: int[G * m]."""
+    """Return a per-group value for every row, in the order of _flat: int[m * G]."""
     per_group = np.broadcast_to(np.asarray(value), (group.shape[0],))
-    return np.repeat(per_group, group.shape[1])
+    return np.tile(per_group, group.shape[1])
+
+
+def _flat(by_group: Ints) -> Ints:
+    """Return int[G, m, ...] as rows, position by position.
+
+    Groups over the same ranks then give neighbouring rows the same two ends, and whoever adds up
+    loads can take them as one message.
+    """
+    return np.swapaxes(by_group, 0, 1).ravel()
 
 
 def _ring_rows(group: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int) -> Rows:
-    return rows(group, np.roll(group, -1, axis=1), count=_per_row(width, group), op=op,
+    return rows(_flat(group), _flat(np.roll(group, -1, axis=1)), count=_per_row(width, group), op=op,
                 channel=_per_row(channel, group))  # fmt: skip
 
 
@@ -58,7 +67,7 @@ def _ring(group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, 
     chunks = own.astype(np.int32)
 
     def slots(s: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        slot = np.roll(chunks, s + behind, axis=1).ravel()
+        slot = _flat(np.roll(chunks, s + behind, axis=1))
         return slot, slot
 
     yield Phase((Move(_ring_rows(group, width, channel, op), slots),), m - 1)
@@ -83,9 +92,9 @@ def ring_allgather(
 
 def _rotation(group: Ints, k: int, slot: Ints, width: npt.ArrayLike, channel: npt.ArrayLike,
               op: int) -> Move:  # fmt: skip
-    moved = rows(group, np.roll(group, -k, axis=1), count=_per_row(width, group), op=op,
-                 channel=_per_row(channel, group))  # fmt: skip
-    return at(moved, slot, slot)
+    moved = rows(_flat(group), _flat(np.roll(group, -k, axis=1)), count=_per_row(width, group),
+                 op=op, channel=_per_row(channel, group))  # fmt: skip
+    return at(moved, _flat(slot), _flat(slot))
 
 
 def direct_reduce_scatter(
@@ -129,10 +138,10 @@ def _circulant(group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayL
     sent = np.stack([np.roll(own, -t, axis=1) for t in offsets], axis=2)
     lower = group if op == REDUCE else np.roll(group, -skip, axis=1)
     upper = np.roll(group, -skip, axis=1) if op == REDUCE else group
-    src, dst = (np.repeat(g.ravel(), len(offsets)) for g in (lower, upper))
+    src, dst = (np.repeat(_flat(g), len(offsets)) for g in (lower, upper))
     repeated = [np.repeat(_per_row(v, group), len(offsets)) for v in (width, channel)]
     moved = rows(src, dst, count=repeated[0], op=op, channel=repeated[1])
-    return Phase((at(moved, sent, sent),))
+    return Phase((at(moved, _flat(sent), _flat(sent)),))
 
 
 def circulant_reduce_scatter(

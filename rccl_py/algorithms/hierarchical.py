@@ -53,24 +53,23 @@ def allreduce(inside: Halves, between: Halves | None, recipe: Recipe) -> Schedul
     orders, shares = _inside(inside, recipe)
     per_piece = g * count * shares.total
     layout = Layout(recipe.pieces * per_piece, 1, 1)
-    base = int(layout.output())
     local = _local_groups(nodes, orders)
     lane = np.repeat(shares.channel, count)
-    # Local rank l's block: channel c's part of it, and in that node a's piece.
-    part = base + np.arange(g)[:, None] * count * shares.total + shares.first[None, :] * count
-    own_local = np.repeat(part.T, count, axis=0)
-    own_local = np.take_along_axis(own_local, np.repeat(orders, count, axis=0), axis=1)
-    rails = np.repeat(nodes.T, len(orders), axis=0)
-    rail_width = np.tile(shares.width, g)
-    own_rail = part.ravel()[:, None] + np.arange(count)[None, :] * rail_width[:, None]
-    wide, rail_lane = np.repeat(shares.width, count) * count, np.tile(shares.channel, g)
+    # Local rank l's block: channel c's part of it; on its rail, node a's part, of all channels.
+    block = np.arange(g) * count * shares.total
+    own_local = np.concatenate([
+        np.broadcast_to(block[order] + first * count, (count, g))
+        for order, first in zip(orders, shares.first)
+    ])  # fmt: skip
+    own_rail = block[:, None] + np.arange(count)[None, :] * shares.total
+    wide = np.repeat(shares.width, count) * count
 
     def on_rails() -> Iterator[Phase]:
         if between is not None:
-            yield from between.reduce_scatter(rails, own_rail, rail_width, rail_lane)
-            yield from between.allgather(rails, own_rail, rail_width, rail_lane)
+            yield from between.reduce_scatter(nodes.T, own_rail, shares.total, 0)
+            yield from between.allgather(nodes.T, own_rail, shares.total, 0)
             return
-        yield from _rail_trees(recipe.n, rails, part.ravel(), rail_width, rail_lane)
+        yield from _rail_trees(recipe.n, nodes.T, block, count * shares.total)
 
     def piece() -> Iterator[Phase]:
         yield from inside.reduce_scatter(local, own_local, wide, lane)
@@ -79,27 +78,25 @@ def allreduce(inside: Halves, between: Halves | None, recipe: Recipe) -> Schedul
 
     def phases() -> Iterator[Phase]:
         yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
-        yield from pipeline(piece(), recipe.pieces, per_piece)
+        one = recipe.piece(f"allreduce/{name}", piece)
+        yield from pipeline(one, recipe.pieces, per_piece, int(layout.output()))
 
     name = f"hier-{inside.name}-{between.name if between else 'tree'}"
     return scheduled("allreduce", name, recipe, layout, len(orders), phases)
 
 
-def _rail_trees(n: int, rails: Ints, part: Ints, width: Ints, lane: Ints) -> Iterator[Phase]:
-    """Yield an allreduce of each rail's part on a double binary tree, half the part a tree."""
-    count = rails.shape[1]
+def _rail_trees(n: int, rails: Ints, block: Ints, width: int) -> Iterator[Phase]:
+    """Yield an allreduce of each rail's block of `width` slots on a double binary tree."""
     parents = np.full((2 * len(rails), n), -1, dtype=np.int32)
-    for t, inner in enumerate(double_binary_tree(count)):
+    for t, inner in enumerate(double_binary_tree(rails.shape[1])):
         trees = over_nodes(np.broadcast_to(inner, rails.shape), rails)
         np.put_along_axis(parents[t::2], rails, trees, axis=1)
-    # A part is `count` times `width` slots: the first tree takes the larger half.
-    half = -(-count // 2)
-    first = np.stack([part, part + half * width], axis=1).ravel()
-    slots = np.stack([half * width, (count - half) * width], axis=1).ravel()
+    half = -(-width // 2)  # of an odd number of slots the first tree takes one more
+    first = np.stack([block, block + half], axis=1).ravel()
+    slots = np.tile([half, width - half], len(rails))
     used = np.flatnonzero(slots)
-    lanes = np.repeat(lane, 2)
-    yield from tree_reduce(parents[used], first[used], slots[used], lanes[used])
-    yield from tree_broadcast(parents[used], first[used], slots[used], lanes[used])
+    yield from tree_reduce(parents[used], first[used], slots[used])
+    yield from tree_broadcast(parents[used], first[used], slots[used])
 
 
 def _block_groups(nodes: Ints, orders: Ints, shares: Shares, base: int) -> tuple[Ints, ...]:
@@ -195,9 +192,9 @@ def _rooted(collective: str, between: str, recipe: Recipe) -> Schedule:
     down = collective == "broadcast"
     layout = Layout(recipe.pieces * per_piece, 1, 1, 0 if down else 1)
     base = int(layout.output() if down else layout.scratch_block())
-    part = base + np.arange(g) * trees  # local rank l's part of a piece
+    part = np.arange(g) * trees  # local rank l's part of a piece
     own = np.broadcast_to(part, nodes.shape)
-    slot = base + np.arange(per_piece)
+    slot = np.arange(per_piece)
     home = nodes[recipe.root // g]
     others = np.flatnonzero(home != recipe.root)
     zero = np.zeros(len(nodes), dtype=np.int64)
@@ -223,7 +220,8 @@ def _rooted(collective: str, between: str, recipe: Recipe) -> Schedule:
             yield local_copy([recipe.root], layout.input(), base, layout.chunks)
         else:
             yield local_copy(np.arange(recipe.n), layout.input(), base, layout.chunks)
-        yield from pipeline(piece(), recipe.pieces, per_piece)
+        one = recipe.piece(f"{collective}/{between}", piece)
+        yield from pipeline(one, recipe.pieces, per_piece, base)
         if not down:
             yield local_copy([recipe.root], base, layout.output(), layout.chunks)
 

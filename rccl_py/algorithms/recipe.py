@@ -6,7 +6,7 @@ Owns Recipe (the generator's input) and the small helpers every generator shares
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,6 +36,13 @@ class Recipe:
     local_rings: I32 | None = None
     local_weights: I32 | None = None
     pieces: int = 1
+    memo: dict[str, list[Phase]] = field(default_factory=dict)
+
+    def piece(self, key: str, make: Callable[[], Iterable[Phase]]) -> list[Phase]:
+        """Return the phases of one piece, with slots from 0 on; made once a memo."""
+        if key not in self.memo:
+            self.memo[key] = list(make())
+        return self.memo[key]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -58,15 +58,15 @@ def tree_allreduce(recipe: Recipe) -> Schedule:
     """Return reduce to every tree's root and broadcast back, pipelined in pieces."""
     shares = shares_of(np.ones(len(recipe.trees), dtype=np.int32))
     layout = Layout(recipe.pieces * shares.total, 1, 1)
-    slot = layout.output() + shares.first
 
     def piece() -> Iterator[Phase]:
-        yield from tree_reduce(recipe.trees, slot, shares.width, shares.channel)
-        yield from tree_broadcast(recipe.trees, slot, shares.width, shares.channel)
+        yield from tree_reduce(recipe.trees, shares.first, shares.width, shares.channel)
+        yield from tree_broadcast(recipe.trees, shares.first, shares.width, shares.channel)
 
     def phases() -> Iterator[Phase]:
         yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
-        yield from pipeline(piece(), recipe.pieces, shares.total)
+        one = recipe.piece("allreduce/tree", piece)
+        yield from pipeline(one, recipe.pieces, shares.total, int(layout.output()))
 
     return scheduled("allreduce", "tree", recipe, layout, len(recipe.trees), phases)
 
@@ -76,12 +76,14 @@ def broadcast(name: str, trees: Trees, recipe: Recipe) -> Schedule:
     parents, weights = trees(recipe)
     shares = shares_of(weights)
     layout = Layout(recipe.pieces * shares.total, 1, 1)
-    slot = layout.output() + shares.first
+
+    def piece() -> Iterator[Phase]:
+        return tree_broadcast(parents, shares.first, shares.width, shares.channel)
 
     def phases() -> Iterator[Phase]:
         yield local_copy([recipe.root], layout.input(), layout.output(), layout.chunks)
-        down = tree_broadcast(parents, slot, shares.width, shares.channel)
-        yield from pipeline(down, recipe.pieces, shares.total)
+        one = recipe.piece(f"broadcast/{name}", piece)
+        yield from pipeline(one, recipe.pieces, shares.total, int(layout.output()))
 
     return scheduled("broadcast", name, recipe, layout, len(parents), phases)
 
@@ -91,13 +93,15 @@ def reduce(name: str, trees: Trees, recipe: Recipe) -> Schedule:
     parents, weights = trees(recipe)
     shares = shares_of(weights)
     layout = Layout(recipe.pieces * shares.total, 1, 1, 1)
-    slot = layout.scratch_block() + shares.first
+
+    def piece() -> Iterator[Phase]:
+        return tree_reduce(parents, shares.first, shares.width, shares.channel)
 
     def phases() -> Iterator[Phase]:
         ranks = np.arange(recipe.n)
         yield local_copy(ranks, layout.input(), layout.scratch_block(), layout.chunks)
-        up = tree_reduce(parents, slot, shares.width, shares.channel)
-        yield from pipeline(up, recipe.pieces, shares.total)
+        one = recipe.piece(f"reduce/{name}", piece)
+        yield from pipeline(one, recipe.pieces, shares.total, int(layout.scratch_block()))
         yield local_copy([recipe.root], layout.scratch_block(), layout.output(), layout.chunks)
 
     return scheduled("reduce", name, recipe, layout, len(parents), phases)

@@ -65,7 +65,7 @@ def _capacity(fabric: Fabric, src: I32, dst: I32) -> float:
 def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[float]:
     """Yield the capacity of each set of links that every one of these routes crosses."""
     routes, bandwidth = fabric.routes(src, dst), fabric.bandwidth
-    used = np.unique(routes.link)
+    used = np.flatnonzero(np.bincount(routes.link, minlength=fabric.nlinks))
     domain, own = fabric.domain, fabric.copies * fabric.domain.nlinks
     if inside:
         ours = used[used < own] % domain.nlinks
@@ -112,7 +112,10 @@ def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], int]]:
     """Yield (name, representative groups, groups in all) of each way to split the ranks."""
     ranks = np.arange(fabric.nranks, dtype=np.int32)
     nodes = [ranks[fabric.node == a] for a in np.unique(fabric.node)]
-    some = nodes if len(nodes) <= _REPRESENTATIVES else [nodes[0], nodes[-1]]
+    alike = len({len(node) for node in nodes}) == 1 and len(nodes) > _REPRESENTATIVES
+    some = (
+        nodes[:1] if alike else nodes if len(nodes) <= _REPRESENTATIVES else [nodes[0], nodes[-1]]
+    )
     yield "rank", [ranks[r : r + 1] for node in some for r in node], fabric.nranks
     if len(nodes) == 1:
         for name, groups in _islands(fabric, ranks):

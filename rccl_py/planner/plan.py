@@ -7,7 +7,7 @@ Owns the choice. A candidate is (algorithm, protocol, channels, pieces). Profile
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..collectives import COLLECTIVES
 from ..errors import InvalidArgument, InvalidUsage
 from ..fabric import Fabric
 from ..links import PROTOCOLS
-from ..schedule import I32, Schedule
+from ..schedule import I32, Phase, Schedule
 from ..timing import Loads, Profile, Timeline, profile
 from ..units import format_time
 from .bounds import Bound, Cuts, find_cuts, lower_bound
@@ -190,13 +190,15 @@ class Planner:
                     unfit.append(Candidate(algorithm.name, "", 0, 0, np.inf, reason))
                     continue
                 options += self._profiled(algorithm, root)
+            self._loads.forget_objects()
             self._options[key] = options, unfit
         return self._options[key]
 
     def _profiled(self, algorithm: Algorithm, root: int) -> Iterator[_Option]:
-        single = self.fabric.nranks == 1
-        for pieces in _PIECES if algorithm.pipelined and not single else (1,):
-            schedule = algorithm.build(self.recipe(root, pieces))
+        memo: dict[str, list[Phase]] = {}
+        most = 1 if self.fabric.nranks == 1 else algorithm.pieces
+        for pieces in (p for p in _PIECES if p <= most):
+            schedule = algorithm.build(replace(self.recipe(root, pieces), memo=memo))
             yield _Option(algorithm, pieces, schedule, profile(schedule, self.fabric, self._loads))
 
     def plan(self, collective: str, block: float, root: int = 0) -> Plan:

@@ -3,7 +3,7 @@
 Owns the planner's clock. A schedule on a fabric becomes a Profile once: per part its steps, its
 latency under each protocol, seconds per byte of a slot on the busiest link and in memory. Any
 size, protocol or element count is then a few multiplications. Rows that repeat are loaded once:
-the memo is the Rows object (schedule.Rows), so a ring of 10,000 ranks costs one step, not 20,000.
+the memo is by phase, so a ring of 10,000 ranks costs one step, not 20,000.
 
 Rules, each argued in docs/timing.md:
 
@@ -15,7 +15,7 @@ Rules, each argued in docs/timing.md:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -23,17 +23,19 @@ import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import Protocol
-from ..schedule import REDUCE, Phase, Rows, Schedule
+from ..schedule import I32, REDUCE, Phase, Schedule
 from .timeline import Part, Timeline
 
 __all__ = ["Loads", "Profile", "profile"]
+
+I64 = npt.NDArray[np.int64]
 
 _BLOCK = 1 << 18  # rows routed at a time: bounds memory, not results
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Load:
-    """What one repetition of some rows asks of the fabric, per slot byte."""
+    """What one repetition of a phase asks of the fabric, per slot byte."""
 
     link: F64  # slots on each link
     memory: F64  # slots read and written at each rank
@@ -87,77 +89,110 @@ class Profile:
         return Timeline(self.fabric.launch, tuple(parts), top, spent)
 
 
-def _load(fabric: Fabric, rows: Rows) -> _Load:
+_Columns = tuple[I32, I32, I64]
+"""src, dst, slots moved, of the messages of a phase."""
+
+
+def _messages(phase: Phase) -> _Columns:
+    """Return the phase's messages: neighbouring rows with the same two ends are one."""
+    every = [m.rows for m in phase.moves]
+    src, dst = (np.concatenate([getattr(r, end) for r in every]) for end in ("src", "dst"))
+    count = np.concatenate([r.count for r in every]).astype(np.int64)
+    if len(src) < 2:
+        return src, dst, count
+    starts = np.flatnonzero((src[1:] != src[:-1]) | (dst[1:] != dst[:-1])) + 1
+    starts = np.concatenate([[0], starts])
+    return src[starts], dst[starts], np.add.reduceat(count, starts)
+
+
+def _load(fabric: Fabric, messages: _Columns) -> _Load:
     n, link = fabric.nranks, np.zeros(fabric.nlinks)
-    latency, messages = np.zeros(3), np.zeros(n)
-    remote = rows.src != rows.dst
-    for start in range(0, len(rows.src), _BLOCK):
+    latency, sending = np.zeros(3), np.zeros(n)
+    all_src, all_dst, count = messages
+    remote = all_src != all_dst
+    for start in range(0, len(all_src), _BLOCK):
         part = slice(start, start + _BLOCK)
-        src, dst = rows.src[part], rows.dst[part]
+        src, dst = all_src[part], all_dst[part]
         routes = fabric.routes(src, dst)
-        weight = rows.count[part][routes.row] * routes.share
+        weight = count[part][routes.row] * routes.share
         link += np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
         far = remote[part]
         if far.any():
             latency = np.maximum(latency, fabric.latency(src[far], dst[far]).max(axis=1))
             spent = fabric.message(src[far], dst[far])
-            messages += np.bincount(src[far], weights=spent, minlength=n)
-    # A reduce reads both sides and writes one; a copy reads one and writes one.
-    at_dst = np.where(rows.op == REDUCE, 2.0, 1.0) * rows.count
-    memory = np.bincount(rows.src, weights=rows.count, minlength=n)
-    memory += np.bincount(rows.dst, weights=at_dst, minlength=n)
-    return _Load(link, memory, latency, messages, bool(remote.any()))
+            sending += np.bincount(src[far], weights=spent, minlength=n)
+    return _Load(link, np.zeros(n), latency, sending, bool(remote.any()))
+
+
+def _memory(nranks: int, phase: Phase) -> F64:
+    """Return slots read and written at each rank: a copy 1 + 1, a reduce 1 + (1 + 1)."""
+    total = np.zeros(nranks)
+    for move in phase.moves:
+        r = move.rows
+        written = np.where(r.op == REDUCE, 2.0, 1.0) * r.count
+        total += np.bincount(r.src, weights=r.count, minlength=nranks)
+        total += np.bincount(r.dst, weights=written, minlength=nranks)
+    return total
+
+
+def _summed(parts: list[_Load]) -> _Load:
+    """Return the load of phases posted together: loads and messages add, latency is the largest."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = _Load(
+            total.link + part.link,
+            total.memory + part.memory,
+            np.maximum(total.latency, part.latency),
+            total.messages + part.messages,
+            total.remote or part.remote,
+        )
+    return total
 
 
 class Loads:
-    """Loads of rows on one fabric: what repeats, in this schedule or another, is routed once."""
+    """Loads of phases on one fabric: what repeats, in this schedule or another, is routed once."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.loaded = 0
-        self._by_object: dict[int, tuple[Rows, _Load]] = {}
+        self._known: dict[tuple[int, ...], _Load] = {}
+        self._kept: list[Phase] = []
         self._by_content: dict[bytes, _Load] = {}
-        self._phases: dict[tuple[int, ...], _Load] = {}
-
-    def of_rows(self, rows: Rows) -> _Load:
-        """Return the load of one repetition of `rows`."""
-        found = self._by_object.get(id(rows))
-        if found is None:
-            digest = blake2b(digest_size=16)
-            for column in (rows.src, rows.dst, rows.count, rows.op):
-                digest.update(column)
-            load = self._by_content.get(digest.digest())
-            if load is None:
-                load = _load(self.fabric, rows)
-                self._by_content[digest.digest()] = load
-                self.loaded += len(rows.src)
-            # The Rows object is kept with its load, so that its id stays its own.
-            found = (rows, load)
-            self._by_object[id(rows)] = found
-        return found[1]
-
-    def forget_objects(self) -> None:
-        """Let go of the Rows objects seen; their loads stay, by content."""
-        self._by_object.clear()
-        self._phases.clear()
 
     def of_phase(self, phase: Phase) -> _Load:
-        """Return the sum over a phase's moves: loads and messages add, latency is the largest."""
-        if len(phase.moves) == 1:
-            return self.of_rows(phase.moves[0].rows)
-        key = tuple(sorted(id(m.rows) for m in phase.moves))
-        total = self._phases.get(key)
-        if total is None:
-            parts = [self.of_rows(m.rows) for m in phase.moves]
-            total = _Load(
-                np.sum([p.link for p in parts], axis=0),
-                np.sum([p.memory for p in parts], axis=0),
-                np.max([p.latency for p in parts], axis=0),
-                np.sum([p.messages for p in parts], axis=0),
-                any(p.remote for p in parts),
-            )
-            self._phases[key] = total
-        return total
+        """Return the load of one repetition of `phase`."""
+        parts = phase.made_of if len(phase.made_of) > 1 else ()
+        key = tuple(sorted(self._name(p) for p in parts)) if parts else (self._name(phase),)
+        found = self._known.get(key)
+        if found is None:
+            found = _summed([self.of_phase(p) for p in parts]) if parts else self._single(phase)
+            self._known[key] = found
+            # What is named by its objects is kept, so that the names stay its own.
+            self._kept.append(phase)
+        return found
+
+    @staticmethod
+    def _name(phase: Phase) -> int:
+        return hash(tuple(id(m.rows) for m in phase.moves))
+
+    def _single(self, phase: Phase) -> _Load:
+        src, dst, count = _messages(phase)
+        # The same ends in other proportions are the same routes: scale what is known.
+        unit = int(np.gcd.reduce(count))
+        digest = blake2b(digest_size=16)
+        for column in (src, dst, count // unit):
+            digest.update(column)
+        load = self._by_content.get(digest.digest())
+        if load is None:
+            load = _load(self.fabric, (src, dst, count // unit))
+            self._by_content[digest.digest()] = load
+            self.loaded += len(src)
+        return replace(load, link=load.link * unit, memory=_memory(self.fabric.nranks, phase))
+
+    def forget_objects(self) -> None:
+        """Let go of the phases seen; their loads stay, by content."""
+        self._known.clear()
+        self._kept.clear()
 
 
 def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> Profile:
@@ -191,7 +226,6 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
         link.append(0.0)
         memory.append(carried.max() / fabric.memory)
         busiest.append(-1)
-    loads.forget_objects()
     stacked = np.array(latency).reshape(-1, 3).T
     return Profile(fabric, schedule.layout.chunks, np.array(steps, dtype=np.int64), stacked,
                    np.array(link), np.array(memory), np.array(busiest, dtype=np.int64), total, rows,

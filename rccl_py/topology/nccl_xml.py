@@ -154,7 +154,8 @@ def _add_pci_tree(draft: Draft) -> None:
         name = f"nic{k}"
         if nic_pci is None:
             port = draft.graph.nodes[name]["port"]
-            add_pcie(draft.graph, draft.found.place(net).cpu, name, host_link(port))
+            for cpu in sorted(draft.found.cpus_of[id(net)]):
+                add_pcie(draft.graph, cpu, name, host_link(port))
         elif draft.vertices[id(nic_pci)] != name:
             link, lanes = pcie_above(draft, nic_pci)
             add_pcie(draft.graph, draft.vertices[id(nic_pci)], name, link, lanes)

@@ -54,7 +54,7 @@ class Place:
 class Survey:
     """A file's devices in order. Elements are told apart by ``id``.
 
-    hosts: how many the file joins, by host_hash.
+    hosts: how many the file joins, by host_hash. cpus_of: a <net>'s CPUs, for those without <pci>.
     gpus and nics hold (element, its <pci> or None); an inferred device is its own <pci>.
     """
 
@@ -67,6 +67,7 @@ class Survey:
     places: dict[int, Place] = field(default_factory=dict)
     by_bus: dict[tuple[int, BusId], Element] = field(default_factory=dict)
     buses: dict[int, BusId] = field(default_factory=dict)
+    cpus_of: dict[int, set[str]] = field(default_factory=dict)
 
     def place(self, element: Element) -> Place:
         """Return where `element` hangs."""
@@ -207,24 +208,38 @@ def _infer_gpus(found: Survey) -> None:
                     "they are counted by bus id")  # fmt: skip
 
 
+def _is_used(net: Element, notes: Notes) -> bool:
+    used = net.integer("dev") not in (None, -1) and net.integer("net") != 0
+    if not used:
+        notes.add("<net> without dev, or with net=0: not used, as in NCCL", net.line)
+    return used
+
+
+def _is_again(first: Element, net: Element) -> bool:
+    """Return whether `net` is `first`, listed under a further CPU, as NCCL lists socket NICs."""
+    bare = all(n.parent is not None and n.parent.parent is not None
+               and n.parent.parent.name == "cpu" for n in (first, net))  # fmt: skip
+    return bare and first.text("name") == net.text("name")
+
+
 def _find_nics(found: Survey) -> None:
     """List the <net> that NCCL would use, by dev; without any, PCI network functions."""
-    nics: list[tuple[Element, Element | None]] = []
-    for element in found.root.walk():
-        if element.name != "net":
+    seen: dict[tuple[int, int], Element] = {}
+    nets = [e for e in found.root.walk() if e.name == "net" and _is_used(e, found.notes)]
+    complete = True
+    for net in nets:
+        first = seen.setdefault((found.place(net).host, net.integer("dev") or 0), net)
+        if first is not net and _is_again(first, net):
+            found.cpus_of.setdefault(id(first), set()).add(found.place(net).cpu)
             continue
-        nic = element.parent
-        pci = nic.parent if nic is not None and nic.parent is not None else None
-        if element.integer("dev") in (None, -1) or element.integer("net") == 0:
-            found.notes.add("<net> without dev, or with net=0: not used, as in NCCL", element.line)
-            continue
-        nics.append((element, pci if pci is not None and pci.name == "pci" else None))
-    keys = [(found.place(net).host, net.integer("dev") or 0) for net, _ in nics]
-    if len(set(keys)) == len(keys):
-        nics.sort(key=lambda pair: (found.place(pair[0]).host, pair[0].integer("dev") or 0))
+        complete &= first is net
+        above = net.parent.parent if net.parent is not None else None
+        found.nics.append((net, above if above is not None and above.name == "pci" else None))
+        found.cpus_of.setdefault(id(net), set()).add(found.place(net).cpu)
+    if complete:
+        found.nics.sort(key=lambda pair: (found.place(pair[0]).host, pair[0].integer("dev") or 0))
     else:
         found.notes.add("two <net> of one host have the same dev: NICs are counted as they stand")
-    found.nics = nics
 
 
 def _infer_nics(found: Survey) -> None:
