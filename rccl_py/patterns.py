@@ -80,16 +80,17 @@ class Pattern:
     def row(self, rank: int) -> Array:
         """Return dtype[period]: element i of `rank`'s buffer is row[i % period]."""
         if rank >= self.contributors:
-            neutral = np.ones if self.op is ReduceOp.PROD else np.zeros
-            return neutral(self.period, dtype=np.int8).astype(self.values.dtype)
+            neutral = 1 if self.op is ReduceOp.PROD else 0
+            return np.full(self.period, neutral).astype(self.values.dtype)
         start = (_spin(rank, self.period) + 1031 * self.repetition) % self.period
-        return self.values[start : start + self.period]
+        row: Array = self.values[start : start + self.period]
+        return row
 
     def reduced(self) -> Array:
         """Return dtype[period]: the reduction of all ranks' rows, in the order of the ranks."""
         if self.op is None:
             raise InvalidArgument("this pattern is for copying: it has no reduction")
-        total = self.row(0).copy()
+        total: Array = self.row(0).copy()
         # Rows repeat after a period of ranks, and a repeated row changes no minimum or maximum.
         repeats = self.op in (ReduceOp.MIN, ReduceOp.MAX)
         last = min(self.nranks, self.period) if repeats else self.contributors
@@ -141,12 +142,13 @@ def _reducible(dtype: np.dtype[Any], op: ReduceOp, n: int, period: int,
     """Return the table of a reduction over `n` ranks that is exact in a float type."""
     digits, exponent = _FLOATS[dtype.name]
     if op is ReduceOp.PROD:
-        powers = np.minimum(_counts(n, period, exponent, draw), 3)
-        return np.ldexp(1.0, powers).astype(dtype)
-    if op in (ReduceOp.SUM, ReduceOp.AVG):
-        return _counts(n, period, 1 << digits, draw).astype(np.float64).astype(dtype)
-    top = min(_LARGEST, (1 << digits) - 1)
-    return draw.integers(-top, top, period, endpoint=True).astype(np.float64).astype(dtype)
+        table = 2 ** np.minimum(_counts(n, period, exponent, draw), 3)
+    elif op in (ReduceOp.SUM, ReduceOp.AVG):
+        table = _counts(n, period, 1 << digits, draw)
+    else:
+        top = min(_LARGEST, (1 << digits) - 1)
+        table = draw.integers(-top, top, period, endpoint=True)
+    return table.astype(np.float64).astype(dtype)
 
 
 def pattern(

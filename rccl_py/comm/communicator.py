@@ -1,0 +1,225 @@
+"""Communicator: one rank's handle, with the names of NVIDIA's nccl4py.
+
+Owns the methods people call. Each checks its arguments, then hands one Call to the world its rank
+lives in. Buffers are contiguous NumPy arrays; anything else is refused.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from ..collectives import collective_named
+from ..dtypes import name_of
+from ..errors import InvalidArgument
+from ..fabric import Fabric
+from ..planner import Plan, Planner
+from ..reduce_ops import ReduceOp
+from ..topology import Topology, load, lower
+from .call import Call, Signature, checked_call, checked_dtype
+from .group import current
+from .world import LocalWorld, MpiWorld
+
+__all__ = ["Communicator", "planner_for"]
+
+
+def planner_for(
+    topology: str | Path | Topology, nranks: int | None, algo: str | None, proto: str | None
+) -> Planner:
+    """Return a Planner of the first `nranks` accelerators of a machine (all by default)."""
+    machine = topology if isinstance(topology, Topology) else load(topology)
+    if nranks is not None and nranks < 1:
+        raise InvalidArgument(f"{machine.name}: nranks {nranks}: expected 1 to {machine.ngpus}")
+    return Planner(lower(machine, nranks), algo, proto)
+
+
+class Communicator:
+    """A rank of a communicator. Make them with init_all, from_mpi or rccl_py.run."""
+
+    def __init__(self, rank: int, world: LocalWorld | MpiWorld) -> None:
+        self._rank = rank
+        self._world = world
+        self._open = True
+
+    @classmethod
+    def init_all(
+        cls,
+        topology: str | Path | Topology,
+        nranks: int | None = None,
+        *,
+        algo: str | None = None,
+        proto: str | None = None,
+    ) -> list[Communicator]:
+        """Return one communicator a rank, all in this process (ncclCommInitAll).
+
+        topology: a machine's name, a file, or a Topology. nranks: use so many of its accelerators.
+        algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO. A collective runs when
+        the last rank has called it, at the latest when the group ends.
+        """
+        world = LocalWorld(planner_for(topology, nranks, algo, proto), waits=False)
+        return [cls(rank, world) for rank in range(world.nranks)]
+
+    @classmethod
+    def from_mpi(
+        cls,
+        comm: Any,
+        topology: str | Path | Topology,
+        *,
+        algo: str | None = None,
+        proto: str | None = None,
+        shared_memory: bool | None = None,
+    ) -> Communicator:
+        """Return this process's rank of a communicator over an mpi4py communicator.
+
+        Collective over `comm`. shared_memory False sends messages even between ranks of one host.
+        Raises InvalidArgument when `comm` has more ranks than the machine has accelerators.
+        """
+        from ..transports.mpi import MpiTransport
+
+        planner = planner_for(topology, comm.Get_size(), algo, proto)
+        transport = MpiTransport(comm, shared_memory)
+        return cls(transport.rank, MpiWorld(planner, transport))
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, 0 to nranks - 1."""
+        return self._rank
+
+    @property
+    def nranks(self) -> int:
+        """How many ranks there are."""
+        return self._world.nranks
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric the communicator's time is modelled on."""
+        return self._world.planner.fabric
+
+    @property
+    def planner(self) -> Planner:
+        """The planner that chooses for this communicator."""
+        return self._world.planner
+
+    @property
+    def elapsed(self) -> float:
+        """Modelled seconds of all collectives run so far."""
+        self.synchronize()
+        return self._world.elapsed
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """The plan of the collective that ran last, None before the first."""
+        self.synchronize()
+        return self._world.last_plan
+
+    def synchronize(self) -> None:
+        """Make sure no call of this communicator waits for a rank that has not made it.
+
+        Raises InvalidUsage naming those ranks (all ranks in one thread only).
+        """
+        if isinstance(self._world, LocalWorld) and not self._world.waits and current() is None:
+            self._world.require_complete()
+
+    def destroy(self) -> None:
+        """Release the communicator; later calls raise InvalidArgument."""
+        if self._open and isinstance(self._world, MpiWorld):
+            self._world.transport.close()
+        self._open = False
+
+    def __repr__(self) -> str:
+        state = "" if self._open else ", destroyed"
+        return f"<Communicator rank {self._rank} of {self.nranks} on {self.fabric.name}{state}>"
+
+    def plan(
+        self, collective: str, count: int, dtype: npt.DTypeLike, *, root: int = 0,
+        op: ReduceOp | str = ReduceOp.SUM, in_place: bool = False,
+    ) -> Plan:  # fmt: skip
+        """Return what a call would do and how long it would take, moving no data.
+
+        count: elements of one block, what one rank contributes (or receives, in reduce_scatter).
+        in_place: accepted for symmetry with a call; the modelled time does not depend on it.
+        """
+        spec = collective_named(collective)
+        if count < 0:
+            raise InvalidArgument(f"{spec.name}: count {count}: expected 0 or more")
+        name = name_of(checked_dtype(dtype))
+        return self._world.plan(Signature(spec.name, count, name, str(op), root))
+
+    def _call(
+        self, collective: str, sendbuf: object, recvbuf: object, op: ReduceOp | str, root: int
+    ) -> None:
+        if not self._open:
+            raise InvalidArgument(
+                f"{collective} at rank {self._rank}: the communicator is destroyed"
+            )
+        call = checked_call(collective, sendbuf, recvbuf, op, root, self._rank, self.nranks)
+        queued = current()
+        if isinstance(self._world, MpiWorld):
+            self._now_or_queued(partial(self._world.call, call))
+        elif queued is None:
+            number = self._world.submit(self._rank, call)
+            if self._world.waits:
+                self._world.wait(self._rank, number)
+        elif self._world.waits:
+            queued.starts.append(partial(self._submit_waiting, self._world, call, queued.ends))
+        else:
+            queued.starts.append(partial(self._submit, self._world, call))
+            queued.ends.append(self._world.require_complete)
+
+    def _submit(self, world: LocalWorld, call: Call) -> None:
+        world.submit(self._rank, call)
+
+    def _submit_waiting(self, world: LocalWorld, call: Call, ends: list[Any]) -> None:
+        ends.append(partial(world.wait, self._rank, world.submit(self._rank, call)))
+
+    @staticmethod
+    def _now_or_queued(step: Any) -> None:
+        queued = current()
+        if queued is None:
+            step()
+        else:
+            queued.starts.append(step)
+
+    def allreduce(
+        self, sendbuf: object, recvbuf: object, op: ReduceOp | str = ReduceOp.SUM
+    ) -> None:
+        """Reduce every rank's sendbuf; leave the result in every recvbuf (ncclAllReduce).
+
+        Both hold count elements of one type. In place when they are the same array.
+        """
+        self._call("allreduce", sendbuf, recvbuf, op, 0)
+
+    def allgather(self, sendbuf: object, recvbuf: object) -> None:
+        """Put rank r's sendbuf (count) into block r of every recvbuf (nranks * count)."""
+        self._call("allgather", sendbuf, recvbuf, ReduceOp.SUM, 0)
+
+    def reduce_scatter(
+        self, sendbuf: object, recvbuf: object, op: ReduceOp | str = ReduceOp.SUM
+    ) -> None:
+        """Reduce the sendbufs (nranks * count); leave block r in rank r's recvbuf (count)."""
+        self._call("reduce_scatter", sendbuf, recvbuf, op, 0)
+
+    def alltoall(self, sendbuf: object, recvbuf: object) -> None:
+        """Put block j of rank r's sendbuf into block r of rank j's recvbuf (nranks * count each)."""
+        self._call("alltoall", sendbuf, recvbuf, ReduceOp.SUM, 0)
+
+    def broadcast(self, sendbuf: object, recvbuf: object, root: int = 0) -> None:
+        """Copy the root's sendbuf to every recvbuf; other ranks' sendbuf is not looked at."""
+        self._call("broadcast", sendbuf, recvbuf, ReduceOp.SUM, root)
+
+    def reduce(
+        self, sendbuf: object, recvbuf: object, op: ReduceOp | str = ReduceOp.SUM, root: int = 0
+    ) -> None:
+        """Reduce every rank's sendbuf into the root's recvbuf; others' is not looked at."""
+        self._call("reduce", sendbuf, recvbuf, op, root)
+
+    def gather(self, sendbuf: object, recvbuf: object, root: int = 0) -> None:
+        """Put rank r's sendbuf (count) into block r of the root's recvbuf (nranks * count)."""
+        self._call("gather", sendbuf, recvbuf, ReduceOp.SUM, root)
+
+    def scatter(self, sendbuf: object, recvbuf: object, root: int = 0) -> None:
+        """Put block r of the root's sendbuf (nranks * count) into rank r's recvbuf (count)."""
+        self._call("scatter", sendbuf, recvbuf, ReduceOp.SUM, root)

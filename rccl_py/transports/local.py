@@ -1,0 +1,145 @@
+"""The local transport: all ranks' buffers are in this process.
+
+Owns how rows run fast on NumPy arrays. A transfer keeps positions (S3), so the positions of a
+block never mix: small calls run all ranks at once on a padded array; large calls run one position
+after another, a cache-sized tile at a time, from the first step to the last. The order at every
+element is the schedule's either way, so the bits are the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..execute import execute, slots_of
+from ..reduce_ops import ReduceOp
+from ..schedule import COPY, Layout
+from .program import Extents, Program
+
+__all__ = ["Buffers", "run"]
+
+Array = npt.NDArray[Any]
+Buffers = tuple[Array | None, Array | None]
+"""A rank's flat input and output, None where the collective gives it none."""
+
+_SMALL = 1 << 22  # bytes of the padded array below which one fancy index a step is fastest
+_TILE = 1 << 17  # bytes of one row's tile: a position of all ranks then fits a core's cache
+_THREADED = 1 << 23  # bytes moved from which a second thread pays
+
+
+def run(program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any) -> None:
+    """Run `program` on every rank's buffers; `block` is elements of one block.
+
+    buffers are flat, contiguous and already checked. A rank whose input and output coincide calls
+    in place.
+    """
+    layout = program.schedule.layout
+    if block == 0:
+        return
+    padded = -(-block // layout.chunks) * np.dtype(dtype).itemsize
+    if padded * layout.nslots * len(buffers) <= _SMALL:
+        _run_padded(program, block, buffers, op, dtype)
+    else:
+        _run_columns(program, block, buffers, op, dtype)
+
+
+def _padding(layout: Layout, block: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return (element of each place, whether it is a real one): [chunks, widest position]."""
+    low = np.arange(layout.chunks + 1, dtype=np.int64) * block // layout.chunks
+    sizes = np.diff(low)
+    within = np.arange(int(sizes.max()))
+    element = np.minimum(low[:-1, None] + within, block - 1)
+    return element, within < sizes[:, None]
+
+
+def _run_padded(
+    program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any
+) -> None:
+    layout = program.schedule.layout
+    element, real = _padding(layout, block)
+    buf = np.zeros((len(buffers), layout.nslots, element.shape[1]), dtype=dtype)
+    for rank, (source, _) in enumerate(buffers):
+        if source is not None:
+            filled = source.reshape(-1, block)[:, element]
+            buf[rank, : layout.inputs * layout.chunks] = filled.reshape(-1, element.shape[1])
+    with np.errstate(all="ignore"):
+        execute(program.schedule, buf, op.ufunc)
+    first = int(layout.output())
+    for rank, (_, target) in enumerate(buffers):
+        if target is not None:
+            held = buf[rank, first : first + layout.outputs * layout.chunks]
+            blocks = held.reshape(layout.outputs, layout.chunks, -1)
+            target.reshape(-1, block)[...] = blocks[:, real]
+
+
+class _Columns:
+    """Rows of a program by position, as views that a tile cuts further."""
+
+    def __init__(self, program: Program, block: int, memory: list[list[Array | None]]) -> None:
+        self.memory = memory
+        self.extents = Extents(program, block)
+        k = program.schedule.layout.chunks
+        self.by_position: list[list[list[tuple[Array, Array, bool]]]] = [[] for _ in range(k)]
+        for facts in program.steps:
+            self._add(slots_of(facts.step), facts.staged)
+
+    def _add(self, slots: tuple[Any, ...], staged: bool) -> None:
+        src, src_slot, dst, dst_slot, op = slots
+        one = np.ones(len(src), dtype=np.int32)
+        read = self.extents.ranges(src, src_slot, one)
+        write = self.extents.ranges(dst, dst_slot, one)
+        position = src_slot % self.extents.layout.chunks
+        opened: dict[int, list[tuple[Array, Array, bool]]] = {}
+        columns = (src, read.buffer, read.start, dst, write.buffer, write.start, read.length,
+                   op == COPY, position)  # fmt: skip
+        for s, sb, s0, d, db, d0, length, is_copy, c in zip(*(x.tolist() for x in columns)):
+            source, target = self.memory[s][sb], self.memory[d][db]
+            if not length or source is None or target is None:
+                continue
+            row = (source[s0 : s0 + length], target[d0 : d0 + length], is_copy)
+            if staged:
+                opened.setdefault(c, []).append(row)
+            else:
+                self.by_position[c].append([row])
+        for c, batch in opened.items():
+            self.by_position[c].append(batch)
+
+
+def _run_column(batches: list[list[tuple[Array, Array, bool]]], combine: Any, tile: int) -> None:
+    """Run one position's rows in order, tile by tile; rows of one batch read before any writes."""
+    length = len(batches[0][0][0]) if batches else 0
+    with np.errstate(all="ignore"):
+        for low in range(0, length, tile):
+            cut = slice(low, low + tile)
+            for batch in batches:
+                staged = [source[cut].copy() for source, _, _ in batch] if len(batch) > 1 else None
+                for i, (source, target, is_copy) in enumerate(batch):
+                    moved, there = staged[i] if staged else source[cut], target[cut]
+                    if is_copy:
+                        there[...] = moved
+                    else:
+                        combine(there, moved, out=there)
+
+
+def _run_columns(
+    program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any
+) -> None:
+    extents = Extents(program, block)
+    memory = [[source, target, np.empty(extents.scratch_elements(rank), dtype=dtype)]
+              for rank, (source, target) in enumerate(buffers)]  # fmt: skip
+    columns = _Columns(program, block, memory).by_position
+    combine, itemsize = op.ufunc, np.dtype(dtype).itemsize
+    tile = max(1, _TILE // itemsize)
+    workers = min(len(columns), os.cpu_count() or 1)
+    if workers < 2 or block * itemsize * len(buffers) < _THREADED:
+        for batches in columns:
+            _run_column(batches, combine, tile)
+        return
+    # Positions share no element, so threads need no lock; NumPy lets go of the interpreter.
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda batches: _run_column(batches, combine, tile), columns))
