@@ -23,8 +23,10 @@ U64 = npt.NDArray[np.uint64]
 
 
 def _fail(schedule: Schedule, rule: str, where: str, what: str) -> ScheduleError:
-    return ScheduleError(f"{schedule.collective}/{schedule.algorithm} on {schedule.nranks} ranks "
-                         f"breaks {rule} at {where}: {what}")  # fmt: skip
+    return ScheduleError(
+        f"{schedule.collective}/{schedule.algorithm} on {schedule.nranks} ranks "
+        f"breaks {rule} at {where}: {what}"
+    )
 
 
 def _first(bad: npt.NDArray[np.bool_]) -> int:
@@ -36,22 +38,36 @@ def _check_columns(schedule: Schedule, step: Step, where: str) -> None:
     lengths = {len(c) for c in columns.values()}
     for name, column in columns.items():
         if column.dtype != np.int32 or column.ndim != 1 or len(lengths) != 1:
-            raise _fail(schedule, "S4", where, f"column {name} is {column.dtype}{column.shape}, "
-                        f"expected int32 of length {len(step.src)}")  # fmt: skip
+            raise _fail(
+                schedule,
+                "S4",
+                where,
+                f"column {name} is {column.dtype}{column.shape}, "
+                f"expected int32 of length {len(step.src)}",
+            )
     n, layout = schedule.nranks, schedule.layout
     limits = (("src", n), ("dst", n), ("src_slot", layout.nslots), ("dst_slot", layout.nslots))
     for name, limit in limits:
         bad = (columns[name] < 0) | (columns[name] >= limit)
         if bad.any():
-            raise _fail(schedule, "S1", where, f"row {_first(bad)} has {name} "
-                        f"{columns[name][_first(bad)]}, expected 0..{limit - 1}")  # fmt: skip
+            raise _fail(
+                schedule,
+                "S1",
+                where,
+                f"row {_first(bad)} has {name} "
+                f"{columns[name][_first(bad)]}, expected 0..{limit - 1}",
+            )
     bad = (step.op != COPY) & (step.op != REDUCE)
     if bad.any():
         raise _fail(schedule, "S1", where, f"row {_first(bad)} has op {step.op[_first(bad)]}")
     bad = (step.channel < 0) | (step.channel >= schedule.nchannels)
     if bad.any():
-        raise _fail(schedule, "S5", where, f"row {_first(bad)} has channel "
-                    f"{step.channel[_first(bad)]} of {schedule.nchannels}")  # fmt: skip
+        raise _fail(
+            schedule,
+            "S5",
+            where,
+            f"row {_first(bad)} has channel {step.channel[_first(bad)]} of {schedule.nchannels}",
+        )
 
 
 def _range_of(layout: Layout, slot: I32) -> npt.NDArray[np.integer]:
@@ -69,8 +85,12 @@ def _check_ranges(schedule: Schedule, step: Step, where: str) -> None:
         bad = (last >= layout.nslots) | (_range_of(layout, slot) != _range_of(layout, last))
         if bad.any():
             row = _first(bad)
-            raise _fail(schedule, "S3", where, f"row {row}: {name} slots {slot[row]}..{last[row]} "
-                        "leave their layout range")  # fmt: skip
+            raise _fail(
+                schedule,
+                "S3",
+                where,
+                f"row {row}: {name} slots {slot[row]}..{last[row]} leave their layout range",
+            )
     bad = (step.src_slot - step.dst_slot) % layout.chunks != 0
     if bad.any():
         raise _fail(schedule, "S3", where, f"row {_first(bad)} changes the position of a chunk")
@@ -115,8 +135,12 @@ def _check_writes(schedule: Schedule, step: Step, written: set[int], where: str)
     stale = written.intersection(reads.tolist()) if written else set()
     if stale:
         rank, slot = divmod(min(stale), nslots)
-        raise _fail(schedule, "S7", where, f"slot {slot} of rank {rank} was written by an earlier "
-                    "move of the repetition")  # fmt: skip
+        raise _fail(
+            schedule,
+            "S7",
+            where,
+            f"slot {slot} of rank {rank} was written by an earlier move of the repetition",
+        )
     written.update(writes.tolist())
 
 
@@ -129,8 +153,10 @@ def alias_map(schedule: Schedule) -> npt.NDArray[np.int32] | None:
     place = np.tile(np.arange(layout.nslots, dtype=np.int32), (n, 1))
     if layout.inputs == layout.outputs == 1 or spec.in_place(0, 0) is None:
         place[:, layout.input()[()] : layout.input(1)[()]] = (
-            layout.output() + np.arange(layout.chunks)) if layout.outputs == 1 else place[
-                :, : layout.chunks]  # fmt: skip
+            (layout.output() + np.arange(layout.chunks))
+            if layout.outputs == 1
+            else place[:, : layout.chunks]
+        )
     for rank in range(n):
         block = spec.in_place(rank, schedule.root)
         if block == -1:
@@ -152,8 +178,10 @@ def _symbols(schedule: Schedule, spec: Collective) -> U64:
     buf = np.zeros((n, layout.nslots, 1 + words), dtype=np.uint64)
     starts = spec.starts(n, schedule.root)
     if starts.shape[1] != layout.inputs:
-        raise ScheduleError(f"{schedule.algorithm}: the layout has {layout.inputs} input blocks, "
-                            f"{spec.name} has {starts.shape[1]}")  # fmt: skip
+        raise ScheduleError(
+            f"{schedule.algorithm}: the layout has {layout.inputs} input blocks, "
+            f"{spec.name} has {starts.shape[1]}"
+        )
     position = np.arange(layout.chunks)
     identity = starts[:, :, None] * layout.chunks + position + 1
     held = np.broadcast_to(starts[:, :, None] >= 0, identity.shape).reshape(n, -1)
@@ -173,7 +201,7 @@ def _merge(schedule: Schedule) -> Any:
             raise _fail(schedule, "its goal", "a reduction", "different parts are combined")
         if (there[..., 1:] & arriving[..., 1:]).any():
             raise _fail(schedule, "its goal", "a reduction", "a rank is counted twice")
-        merged = there.copy()
+        merged: U64 = there.copy()
         merged[..., 1:] |= arriving[..., 1:]
         return merged
 
@@ -191,8 +219,9 @@ def _moved(schedule: Schedule, alias: npt.NDArray[np.int32] | None) -> Any:
         yield Step(src, dst, alias[src, src_slot], alias[dst, dst_slot], one, op, 0 * one)
 
 
-def _check_goal(schedule: Schedule, spec: Collective, buf: U64,
-                alias: npt.NDArray[np.int32] | None) -> None:  # fmt: skip
+def _check_goal(
+    schedule: Schedule, spec: Collective, buf: U64, alias: npt.NDArray[np.int32] | None
+) -> None:
     n, layout = schedule.nranks, schedule.layout
     goals = spec.goals(n, schedule.root)
     everyone = _contributors(n, range(n))
@@ -203,12 +232,19 @@ def _check_goal(schedule: Schedule, spec: Collective, buf: U64,
             slot = layout.output(block) + np.arange(layout.chunks)
             place = slot if alias is None else alias[rank, slot]
             wanted = part * layout.chunks + np.arange(layout.chunks) + 1
-            who = everyone if spec.reduces else _contributors(
-                n, [spec.origin(int(part), n, schedule.root)])  # fmt: skip
+            who = (
+                everyone
+                if spec.reduces
+                else _contributors(n, [spec.origin(int(part), n, schedule.root)])
+            )
             got = buf[rank, place]
             if not np.array_equal(got[:, 0], wanted.astype(np.uint64)) or (got[:, 1:] != who).any():
-                raise _fail(schedule, "its goal", f"rank {rank}", f"output block {block} does not "
-                            f"hold part {part} with every contribution")  # fmt: skip
+                raise _fail(
+                    schedule,
+                    "its goal",
+                    f"rank {rank}",
+                    f"output block {block} does not hold part {part} with every contribution",
+                )
 
 
 def _contributors(n: int, ranks: Any) -> U64:
@@ -262,7 +298,9 @@ def check_hashes(schedule: Schedule, rng: np.random.Generator) -> bool:
 
     def mix(there: U64, arriving: U64) -> U64:
         with np.errstate(over="ignore"):
-            return there * np.uint64(0x9E3779B97F4A7C15) + (arriving ^ (arriving >> np.uint64(29)))
+            scrambled: U64 = arriving ^ (arriving >> np.uint64(29))
+            mixed: U64 = there * np.uint64(0x9E3779B97F4A7C15) + scrambled
+        return mixed
 
     execute(schedule, buf, mix)
     goals = spec.goals(n, schedule.root)
@@ -270,7 +308,8 @@ def check_hashes(schedule: Schedule, rng: np.random.Generator) -> bool:
     for rank in range(n):
         for block, part in enumerate(goals[rank]):
             slot = layout.output(block) + np.arange(layout.chunks)
-            if part >= 0 and not np.array_equal(seen.setdefault(int(part), buf[rank, slot]),
-                                                buf[rank, slot]):  # fmt: skip
+            if part >= 0 and not np.array_equal(
+                seen.setdefault(int(part), buf[rank, slot]), buf[rank, slot]
+            ):
                 return False
     return True

@@ -65,15 +65,18 @@ def _own(n: int, _root: int) -> I32:
 
 
 def _each(n: int, _root: int) -> I32:
-    return np.broadcast_to(_ranks(n).T, (n, n))
+    every: I32 = np.broadcast_to(_ranks(n).T, (n, n))
+    return every
 
 
 def _cross_in(n: int, _root: int) -> I32:
-    return _ranks(n) * n + _ranks(n).T
+    parts: I32 = _ranks(n) * np.int32(n) + _ranks(n).T
+    return parts
 
 
 def _cross_out(n: int, _root: int) -> I32:
-    return _ranks(n).T * n + _ranks(n)
+    parts: I32 = _ranks(n).T * np.int32(n) + _ranks(n)
+    return parts
 
 
 def _at_root(whole: Callable[[int, int], I32]) -> Callable[[int, int], I32]:
@@ -128,27 +131,128 @@ def _table(*rows: Collective) -> dict[str, Collective]:
 
 
 COLLECTIVES: dict[str, Collective] = _table(
-    Collective("allreduce", "all_reduce", "AllReduce", "one", "one", True, False,
-               _zero, _zero, _from_part, _twice, _same),
-    Collective("allgather", "all_gather", "AllGather", "one", "all", False, False,
-               _own, _each, _from_part, _ring, _mine),
-    Collective("reduce_scatter", "reduce_scatter", "ReduceScatter", "all", "one", True, False,
-               _each, _own, _from_part, _ring, _mine),
-    Collective("alltoall", "alltoall", "AlltoAll", "all", "all", False, False,
-               _cross_in, _cross_out, _from_row, _ring, _never),
-    Collective("broadcast", "broadcast", "Broadcast", "one", "one", False, True,
-               _at_root(_zero), _zero, _from_root, _unit, _same),
-    Collective("reduce", "reduce", "Reduce", "one", "one", True, True,
-               _zero, _at_root(_zero), _from_part, _unit, _same),
-    Collective("gather", "gather", "Gather", "one", "all", False, True,
-               _own, _at_root(_each), _from_part, _ring, _roots),
-    Collective("scatter", "scatter", "Scatter", "all", "one", False, True,
-               _at_root(_each), _own, _from_root, _ring, _roots),
-)  # fmt: skip
+    Collective(
+        "allreduce",
+        "all_reduce",
+        "AllReduce",
+        "one",
+        "one",
+        True,
+        False,
+        _zero,
+        _zero,
+        _from_part,
+        _twice,
+        _same,
+    ),
+    Collective(
+        "allgather",
+        "all_gather",
+        "AllGather",
+        "one",
+        "all",
+        False,
+        False,
+        _own,
+        _each,
+        _from_part,
+        _ring,
+        _mine,
+    ),
+    Collective(
+        "reduce_scatter",
+        "reduce_scatter",
+        "ReduceScatter",
+        "all",
+        "one",
+        True,
+        False,
+        _each,
+        _own,
+        _from_part,
+        _ring,
+        _mine,
+    ),
+    Collective(
+        "alltoall",
+        "alltoall",
+        "AlltoAll",
+        "all",
+        "all",
+        False,
+        False,
+        _cross_in,
+        _cross_out,
+        _from_row,
+        _ring,
+        _never,
+    ),
+    Collective(
+        "broadcast",
+        "broadcast",
+        "Broadcast",
+        "one",
+        "one",
+        False,
+        True,
+        _at_root(_zero),
+        _zero,
+        _from_root,
+        _unit,
+        _same,
+    ),
+    Collective(
+        "reduce",
+        "reduce",
+        "Reduce",
+        "one",
+        "one",
+        True,
+        True,
+        _zero,
+        _at_root(_zero),
+        _from_part,
+        _unit,
+        _same,
+    ),
+    Collective(
+        "gather",
+        "gather",
+        "Gather",
+        "one",
+        "all",
+        False,
+        True,
+        _own,
+        _at_root(_each),
+        _from_part,
+        _ring,
+        _roots,
+    ),
+    Collective(
+        "scatter",
+        "scatter",
+        "Scatter",
+        "all",
+        "one",
+        False,
+        True,
+        _at_root(_each),
+        _own,
+        _from_root,
+        _ring,
+        _roots,
+    ),
+)
 """Factors: facts of nccl-tests; in place: NCCL user guide, "In-place operations"."""
 
-_ALIASES = {"all_reduce": "allreduce", "all_gather": "allgather", "all_to_all": "alltoall",
-            "reducescatter": "reduce_scatter", "bcast": "broadcast"}  # fmt: skip
+_ALIASES = {
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "all_to_all": "alltoall",
+    "reducescatter": "reduce_scatter",
+    "bcast": "broadcast",
+}
 
 
 def collective_named(name: str) -> Collective:

@@ -30,12 +30,20 @@ _NUMPY = {
 }
 _BEYOND_NUMPY = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
 _ALIASES = {
-    "char": "int8", "int": "int32", "uint": "uint32",
-    "fp16": "half", "fp32": "float", "fp64": "double", "bf16": "bfloat16",
-    "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2",
-    "float8_e4m3": "f8e4m3", "float8e4m3": "f8e4m3", "float8e5m2": "f8e5m2",
+    "char": "int8",
+    "int": "int32",
+    "uint": "uint32",
+    "fp16": "half",
+    "fp32": "float",
+    "fp64": "double",
+    "bf16": "bfloat16",
+    "fp8_e4m3": "f8e4m3",
+    "fp8_e5m2": "f8e5m2",
+    "float8_e4m3": "f8e4m3",
+    "float8e4m3": "f8e4m3",
+    "float8e5m2": "f8e5m2",
     **{numpy_name: name for name, numpy_name in _NUMPY.items() if numpy_name != name},
-}  # fmt: skip
+}
 """rccl-tests says fp8_e4m3 where nccl-tests says f8e4m3; the others are NumPy's and people's."""
 
 DTYPES: tuple[str, ...] = tuple(_NUMPY)

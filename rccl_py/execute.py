@@ -27,8 +27,13 @@ def slots_of(step: Step) -> tuple[I32, I32, I32, I32, I32]:
     ends = np.cumsum(step.count)
     within = np.arange(len(row)) - np.repeat(ends - step.count, step.count)
     within = within.astype(np.int32)
-    return (step.src[row], step.src_slot[row] + within, step.dst[row], step.dst_slot[row] + within,
-            step.op[row])  # fmt: skip
+    return (
+        step.src[row],
+        step.src_slot[row] + within,
+        step.dst[row],
+        step.dst_slot[row] + within,
+        step.op[row],
+    )
 
 
 def execute(steps: Iterable[Step], buf: npt.NDArray[Any], combine: Combine) -> None:

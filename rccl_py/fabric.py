@@ -10,6 +10,7 @@ NIC's cable down, every leaf's way up, every leaf's way down.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,9 +44,11 @@ class Table:
     share: F64
 
     @staticmethod
-    def of(nkeys: int, entries: list[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]]) -> Table:
+    def of(
+        nkeys: int, entries: Sequence[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]]
+    ) -> Table:
         """Return the packed form of (key, link, share) columns, in order within each key."""
-        empty: list[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]] = [((), (), ())]
+        empty: Sequence[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]] = [((), (), ())]
         columns = (np.concatenate([np.ravel(c) for c in cs]) for cs in zip(*(entries or empty)))
         key, link, share = columns
         order = np.argsort(key, kind="stable")
@@ -151,8 +154,15 @@ class Fabric:
     def bandwidth(self) -> F64:
         """Usable B/s of every link: float64[nlinks]."""
         ports = np.tile(self.domain.port, self.copies if len(self.leaf) else 0)
-        return np.concatenate([np.tile(self.domain.bandwidth, self.copies), ports, ports,
-                               self.leaf_bandwidth, self.leaf_bandwidth])  # fmt: skip
+        return np.concatenate(
+            [
+                np.tile(self.domain.bandwidth, self.copies),
+                ports,
+                ports,
+                self.leaf_bandwidth,
+                self.leaf_bandwidth,
+            ]
+        )
 
     @property
     def nlinks(self) -> int:
@@ -183,8 +193,14 @@ class Fabric:
         parts = [self._inside(inside, pair[inside], node_src[inside])]
         across = np.flatnonzero(~same)
         if len(across):
-            parts += self._across(across, pair[across], node_src[across], node_dst[across],
-                                  self.local[src[across]], self.local[dst[across]])  # fmt: skip
+            parts += self._across(
+                across,
+                pair[across],
+                node_src[across],
+                node_dst[across],
+                self.local[src[across]],
+                self.local[dst[across]],
+            )
         return Routes(*(np.concatenate(c) for c in zip(*parts)))
 
     def _inside(self, rows: I64, pair: I64, node: I32) -> tuple[I64, I64, F64]:
@@ -207,8 +223,10 @@ class Fabric:
         far = np.flatnonzero(self.leaf[port_src] != self.leaf[port_dst])
         parts.append((row[far], leaf_up + self.leaf[port_src[far]].astype(np.int64), share[far]))
         parts.append((row[far], leaf_down + self.leaf[port_dst[far]].astype(np.int64), share[far]))
-        ends = ((domain.up, local_src[at] * q + nic_src, node_src[at]),
-                (domain.down, local_dst[at] * q + nic_dst, node_dst[at]))  # fmt: skip
+        ends = (
+            (domain.up, local_src[at] * q + nic_src, node_src[at]),
+            (domain.down, local_dst[at] * q + nic_dst, node_dst[at]),
+        )
         for table, key, node in ends:
             of, hop = expand(table.ptr, key)
             link = table.link[hop] + node[of].astype(np.int64) * domain.nlinks

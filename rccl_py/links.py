@@ -86,8 +86,9 @@ def _rows(*types: LinkType) -> dict[str, LinkType]:
 
 def _pcie(generation: int, lane: float, efficiency: float) -> LinkType:
     """Return PCIe x16 of a generation; `lane` is raw GB/s of one lane."""
-    return LinkType(f"pcie{generation}-x16", "pci", 16 * lane * GB, efficiency, _PCI,
-                    _SCALE_UP_MESSAGE, "H")  # fmt: skip
+    return LinkType(
+        f"pcie{generation}-x16", "pci", 16 * lane * GB, efficiency, _PCI, _SCALE_UP_MESSAGE, "H"
+    )
 
 
 def _ethernet(name: str, gigabits: float, efficiency: float, latency: Triple, why: str) -> LinkType:
@@ -168,7 +169,7 @@ DEVICES: dict[str, Device] = _devices(
         1.2e12,
         "xgmi-mi200",
         "BabelStream MI250 GCD; launch assumed",
-    ),  # fmt: skip
+    ),
     Device(
         "mi300a",
         "AMD Instinct MI300A",
@@ -177,7 +178,7 @@ DEVICES: dict[str, Device] = _devices(
         2.9e12,
         "xgmi-mi300",
         "BabelStream; launch as mi300x",
-    ),  # fmt: skip
+    ),
     Device(
         "mi300x",
         "AMD Instinct MI300X",
@@ -186,7 +187,7 @@ DEVICES: dict[str, Device] = _devices(
         4.26e12,
         "xgmi-mi300",
         "BabelStream; launch: all_reduce 12.8 us launched, 7.5 us in a graph",
-    ),  # fmt: skip
+    ),
     Device(
         "mi355x",
         "AMD Instinct MI355X",
@@ -195,7 +196,7 @@ DEVICES: dict[str, Device] = _devices(
         6.4e12,
         "xgmi-mi350",
         "80 % of 8.0 TB/s; launch as mi300x",
-    ),  # fmt: skip
+    ),
     Device(
         "mi455x",
         "AMD Instinct MI455X",
@@ -204,7 +205,7 @@ DEVICES: dict[str, Device] = _devices(
         15.7e12,
         "ualink-200g",
         "80 % of 19.6 TB/s; launch as mi300x",
-    ),  # fmt: skip
+    ),
     Device("navi4x", "AMD Radeon (gfx12)", "gfx1201", 8 * US, 0.5e12, "pcie5-x16", "assumed"),
     Device("p100", "NVIDIA P100", "60", 12 * US, 0.55e12, "nvlink1", "assumed"),
     Device("v100", "NVIDIA V100", "70", 12 * US, 0.8e12, "nvlink2", "L"),

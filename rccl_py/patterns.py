@@ -37,9 +37,13 @@ _PERIODS = (4099, 4127)
 """Primes p with p - 1 no multiple of 5, so that r -> r**5 is a permutation modulo p."""
 
 _FLOATS = {
-    "float16": (11, 15), "float32": (24, 127), "float64": (53, 1023), "bfloat16": (8, 127),
-    "float8_e4m3fn": (4, 8), "float8_e5m2": (3, 15),
-}  # fmt: skip
+    "float16": (11, 15),
+    "float32": (24, 127),
+    "float64": (53, 1023),
+    "bfloat16": (8, 127),
+    "float8_e4m3fn": (4, 8),
+    "float8_e5m2": (3, 15),
+}
 """Significand bits and largest exponent: IEEE 754-2008 table 3.5; bfloat16: Intel white paper
 338302 (2018); 8 bits: OCP 8-bit floating point specification (2023), table 1."""
 
@@ -137,8 +141,9 @@ def _counts(n: int, period: int, cap: int, draw: np.random.Generator) -> npt.NDA
         share *= 0.8
 
 
-def _reducible(dtype: np.dtype[Any], op: ReduceOp, n: int, period: int,
-               draw: np.random.Generator) -> Array:  # fmt: skip
+def _reducible(
+    dtype: np.dtype[Any], op: ReduceOp, n: int, period: int, draw: np.random.Generator
+) -> Array:
     """Return the table of a reduction over `n` ranks that is exact in a float type."""
     digits, exponent = _FLOATS[dtype.name]
     if op is ReduceOp.PROD:
@@ -181,8 +186,10 @@ def _tile(row: Array, offset: int, length: int) -> Array:
 def _pieces(array: Array, row: Array, offset: int, visit: Callable[[Array, Array], int]) -> int:
     """Return the sum of visit(piece of array, what belongs there) over all pieces."""
     tile = _tile(row, offset, len(array))
-    return sum(visit(array[start : start + len(tile)], tile[: len(array) - start])
-               for start in range(0, len(array), len(tile)))  # fmt: skip
+    return sum(
+        visit(array[start : start + len(tile)], tile[: len(array) - start])
+        for start in range(0, len(array), len(tile))
+    )
 
 
 def _copied(piece: Array, content: Array) -> int:

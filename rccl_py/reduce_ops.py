@@ -89,8 +89,9 @@ def finish(op: ReduceOp | str, array: npt.NDArray[Any], n: int) -> None:
         return
     flat = array.reshape(-1)
     if flat.size and not np.shares_memory(flat, array):
-        raise InvalidArgument(f"an array of strides {array.strides} cannot be divided in place: "
-                              "pass a contiguous one")  # fmt: skip
+        raise InvalidArgument(
+            f"an array of strides {array.strides} cannot be divided in place: pass a contiguous one"
+        )
     for start in range(0, flat.size, _CHUNK):
         chunk = flat[start : start + _CHUNK]
         chunk[...] = _divided(chunk, n)

@@ -164,8 +164,10 @@ def _half_head(time: str, algbw: str, busbw: str, wrong: str) -> str:
 
 def _half(m: Measurement) -> str:
     wrong = "    N/A" if m.wrong is None else f"  {m.wrong:6g}"
-    return (f"  {float_text(m.time * 1e6, 7)}  {float_text(m.algbw / 1e9, 6)}"
-            f"  {float_text(m.busbw / 1e9, 6)}{wrong}")  # fmt: skip
+    return (
+        f"  {float_text(m.time * 1e6, 7)}  {float_text(m.algbw / 1e9, 6)}"
+        f"  {float_text(m.busbw / 1e9, 6)}{wrong}"
+    )
 
 
 def row_line(row: Row, columns: Columns) -> str:

@@ -51,19 +51,33 @@ def _json_row(row: Row, iterations: int) -> dict[str, Any]:
 def _json_config(config: Config, ranks: Sequence[Rank]) -> dict[str, Any]:
     steps = {"step_factor": config.factor} if config.factor else {"step_bytes": config.step}
     devices = [
-        {"rank": r.rank, "group": 0, "pid": r.pid, "hostname": r.host, "device": r.device,
-         "device_hex": r.bus, "device_info": r.title}
+        {
+            "rank": r.rank,
+            "group": 0,
+            "pid": r.pid,
+            "hostname": r.host,
+            "device": r.device,
+            "device_hex": r.bus,
+            "device_info": r.title,
+        }
         for r in ranks
-    ]  # fmt: skip
+    ]
     return {
-        "nthreads": config.nthreads, "ngpus": config.ngpus,
-        "minimum_bytes": config.smallest, "maximum_bytes": config.largest, **steps,
-        "warmup_iters": config.warmup, "iterations": config.iterations,
-        "aggregated_iterations": config.aggregated, "validation": config.check,
-        "graph": config.graph, "blocking_collectives": _text(config.blocking > 0),
-        "per_iter_timing": "false", "parallel_init": _text(config.parallel_init > 0),
+        "nthreads": config.nthreads,
+        "ngpus": config.ngpus,
+        "minimum_bytes": config.smallest,
+        "maximum_bytes": config.largest,
+        **steps,
+        "warmup_iters": config.warmup,
+        "iterations": config.iterations,
+        "aggregated_iterations": config.aggregated,
+        "validation": config.check,
+        "graph": config.graph,
+        "blocking_collectives": _text(config.blocking > 0),
+        "per_iter_timing": "false",
+        "parallel_init": _text(config.parallel_init > 0),
         "devices": devices,
-    }  # fmt: skip
+    }
 
 
 def json_text(
@@ -108,21 +122,39 @@ def _records(title: str, where: Mapping[str, int], rows: Sequence[Row]) -> list[
             m: Measurement | None = getattr(row, half)
             if m is None:
                 continue
-            found.append({
-                "numCycle": str(row.cycle), "name": f'"{title}"',
-                **{key: str(value) for key, value in where.items()},
-                "size": str(row.size), "type": f'"{row.dtype}"', "redop": f'"{row.op}"',
-                "inPlace": str(in_place), "time": f"{m.time * 1e6:.6f}",
-                "algBw": f"{m.algbw / 1e9:.6f}", "busBw": f"{m.busbw / 1e9:.6f}",
-                "wrong": '"N/A"' if m.wrong is None else f'"{m.wrong}"',
-            })  # fmt: skip
+            found.append(
+                {
+                    "numCycle": str(row.cycle),
+                    "name": f'"{title}"',
+                    **{key: str(value) for key, value in where.items()},
+                    "size": str(row.size),
+                    "type": f'"{row.dtype}"',
+                    "redop": f'"{row.op}"',
+                    "inPlace": str(in_place),
+                    "time": f"{m.time * 1e6:.6f}",
+                    "algBw": f"{m.algbw / 1e9:.6f}",
+                    "busBw": f"{m.busbw / 1e9:.6f}",
+                    "wrong": '"N/A"' if m.wrong is None else f'"{m.wrong}"',
+                }
+            )
     return found
 
 
 def csv_text(title: str, where: Mapping[str, int], rows: Sequence[Row]) -> str:
     """Return the ``-Z csv`` file. `where` are the columns that tell how many ranks took part."""
-    head = ["numCycle", "collective", *where, "size", "type", "redop", "inplace",
-            "time", "algbw", "busbw", "#wrong"]  # fmt: skip
+    head = [
+        "numCycle",
+        "collective",
+        *where,
+        "size",
+        "type",
+        "redop",
+        "inplace",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+    ]
     lines = [head, *(list(record.values()) for record in _records(title, where, rows))]
     return "".join(",".join(line) + "\n" for line in lines)
 

@@ -70,10 +70,15 @@ def _gpus(topology: Topology, full: bool) -> list[str]:
         arch = topology.device.arch
         return [f"{head}{each}{f', {_spelled(arch)}' if arch else ''}"]
     rows = [
-        [f"GPU{own['index']}", _text(own.get("busid")), _text(own.get("numa")),
-         str(own["host"]) if over else "", own.get("arch") or _spelled(topology.device.arch)]
+        [
+            f"GPU{own['index']}",
+            _text(own.get("busid")),
+            _text(own.get("numa")),
+            str(own["host"]) if over else "",
+            own.get("arch") or _spelled(topology.device.arch),
+        ]
         for own in data
-    ]  # fmt: skip
+    ]
     return [head, *_columns(["GPU", "bus id", "NUMA", "host", "arch"], rows)]
 
 
@@ -88,11 +93,17 @@ def _nics(topology: Topology, matrix: list[list[str]], full: bool) -> list[str]:
         return [f"NICs: {', '.join(texts)}, {each:g} a GPU"]
     near = nearest_gpus(topology.node, matrix)
     rows = [
-        [f"NIC{own['index']}", own.get("name", ""), own.get("busid", ""),
-         _text(own.get("numa")), own["port"].name, f"{own['port'].bandwidth * 8 / 1e9:g} Gb/s",
-         _near(matrix, near[q], q)]
+        [
+            f"NIC{own['index']}",
+            own.get("name", ""),
+            own.get("busid", ""),
+            _text(own.get("numa")),
+            own["port"].name,
+            f"{own['port'].bandwidth * 8 / 1e9:g} Gb/s",
+            _near(matrix, near[q], q),
+        ]
         for q, own in enumerate(data)
-    ]  # fmt: skip
+    ]
     heads = ["NIC", "name", "bus id", "NUMA", "port", "speed", "nearest GPUs"]
     return [f"NICs: {len(data)}", *_columns(heads, rows)]
 
@@ -111,12 +122,24 @@ def _links(topology: Topology) -> list[str]:
         if (kinds.index(ends[0]), a) > (kinds.index(ends[1]), b):
             continue  # the other direction of a link already counted
         link = edge["link"]
-        groups[link.medium, link.name, "-".join(ends), _lanes(edge), _gigabytes(edge["raw"]),
-               _gigabytes(edge["bandwidth"])] += 1  # fmt: skip
+        groups[
+            link.medium,
+            link.name,
+            "-".join(ends),
+            _lanes(edge),
+            _gigabytes(edge["raw"]),
+            _gigabytes(edge["bandwidth"]),
+        ] += 1
     for nic in nics_of(graph):
         port = graph.nodes[nic]["port"]
-        groups["net", port.name, "nic-network", "1", _gigabytes(port.bandwidth),
-               _gigabytes(port.bandwidth * port.efficiency)] += 1  # fmt: skip
+        groups[
+            "net",
+            port.name,
+            "nic-network",
+            "1",
+            _gigabytes(port.bandwidth),
+            _gigabytes(port.bandwidth * port.efficiency),
+        ] += 1
     order = ("xgmi", "nvlink", "ualink", "c2c", "pci", "cpu", "net")
     rows = [
         [medium, name, ends, str(count), lanes, raw, usable]

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 __all__ = [
     "COPY",
-    "REDUCE",
     "I32",
+    "REDUCE",
     "Layout",
     "Move",
     "Phase",
@@ -126,15 +126,18 @@ def rows(
 ) -> Rows:
     """Return read-only int32 columns of one length; scalars are repeated."""
     length = np.size(src) if np.ndim(src) else np.size(dst)
-    return Rows(*(_column(np.ravel(c) if np.ndim(c) else c, length)
-                  for c in (src, dst, count, op, channel)))  # fmt: skip
+    return Rows(
+        *(_column(np.ravel(c) if np.ndim(c) else c, length) for c in (src, dst, count, op, channel))
+    )
 
 
 def at(moved: Rows, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike) -> Move:
     """Return the move of these rows over the same slots at every repetition."""
     length = len(moved.src)
-    pair = (_column(np.ravel(src_slot) if np.ndim(src_slot) else src_slot, length),
-            _column(np.ravel(dst_slot) if np.ndim(dst_slot) else dst_slot, length))  # fmt: skip
+    pair = (
+        _column(np.ravel(src_slot) if np.ndim(src_slot) else src_slot, length),
+        _column(np.ravel(dst_slot) if np.ndim(dst_slot) else dst_slot, length),
+    )
     return Move(moved, lambda _s: pair)
 
 

@@ -63,19 +63,35 @@ class Algorithm:
 
 
 def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:
-    build = {"allreduce": split.allreduce, "reduce_scatter": split.reduce_scatter,
-             "allgather": split.allgather}[collective]  # fmt: skip
-    return Algorithm(collective, name, halves.name, partial(build, halves),
-                     rows=_linear if halves is RING else _square)  # fmt: skip
+    build = {
+        "allreduce": split.allreduce,
+        "reduce_scatter": split.reduce_scatter,
+        "allgather": split.allgather,
+    }[collective]
+    return Algorithm(
+        collective,
+        name,
+        halves.name,
+        partial(build, halves),
+        rows=_linear if halves is RING else _square,
+    )
 
 
 def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> Algorithm:
-    build = {"allreduce": hierarchical.allreduce, "reduce_scatter": hierarchical.reduce_scatter,
-             "allgather": hierarchical.allgather}[collective]  # fmt: skip
-    return Algorithm(collective, f"hier-{inside.name}-{between.name}", "hier",
-                     partial(build, inside, between), pieces=16 if collective == "allreduce" else 1,
-                     two_level=True,
-                     rows=_two_stage if collective == "allreduce" else _square)  # fmt: skip
+    build = {
+        "allreduce": hierarchical.allreduce,
+        "reduce_scatter": hierarchical.reduce_scatter,
+        "allgather": hierarchical.allgather,
+    }[collective]
+    return Algorithm(
+        collective,
+        f"hier-{inside.name}-{between.name}",
+        "hier",
+        partial(build, inside, between),
+        pieces=16 if collective == "allreduce" else 1,
+        two_level=True,
+        rows=_two_stage if collective == "allreduce" else _square,
+    )
 
 
 _HALVES = (RING, DIRECT, CIRCULANT)
@@ -87,10 +103,24 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", DIRECT, "direct-twoshot"),
     _split("allreduce", CIRCULANT, "circulant"),
     *(_two_level("allreduce", i, b) for i in (DIRECT, RING) for b in _HALVES),
-    Algorithm("allreduce", "hier-direct-tree", "hier", partial(hierarchical.allreduce, DIRECT, None),
-              pieces=64, two_level=True, rows=_linear),
-    Algorithm("allreduce", "hier-ring-tree", "hier", partial(hierarchical.allreduce, RING, None),
-              pieces=64, two_level=True, rows=_linear),
+    Algorithm(
+        "allreduce",
+        "hier-direct-tree",
+        "hier",
+        partial(hierarchical.allreduce, DIRECT, None),
+        pieces=64,
+        two_level=True,
+        rows=_linear,
+    ),
+    Algorithm(
+        "allreduce",
+        "hier-ring-tree",
+        "hier",
+        partial(hierarchical.allreduce, RING, None),
+        pieces=64,
+        two_level=True,
+        rows=_linear,
+    ),
     *(_split("reduce_scatter", h, h.name) for h in _HALVES),
     *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(_split("allgather", h, h.name) for h in _HALVES),
@@ -100,26 +130,52 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=_cube),
     Algorithm("alltoall", "bruck", "bruck", alltoall.bruck, rows=_square_log),
     Algorithm("alltoall", "hier-direct-direct", "hier", alltoall.hierarchical, two_level=True),
-    *(Algorithm(name, kind, kind, partial(build, kind, shape), pieces=64, rows=_linear)
-      for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
-      for kind, shape in (("ring", trees.chain_trees), ("tree", trees.double_trees))),
-    *(Algorithm(name, "direct-oneshot", "direct", partial(build, "direct-oneshot", trees.star_tree),
-                rows=_linear)
-      for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))),
+    *(
+        Algorithm(name, kind, kind, partial(build, kind, shape), pieces=64, rows=_linear)
+        for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
+        for kind, shape in (("ring", trees.chain_trees), ("tree", trees.double_trees))
+    ),
+    *(
+        Algorithm(
+            name,
+            "direct-oneshot",
+            "direct",
+            partial(build, "direct-oneshot", trees.star_tree),
+            rows=_linear,
+        )
+        for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
+    ),
     Algorithm("broadcast", "direct-twoshot", "direct", trees.broadcast_twoshot),
     Algorithm("reduce", "direct-twoshot", "direct", trees.reduce_twoshot),
-    *(Algorithm(name, f"hier-direct-{between}", "hier", partial(build, between), pieces=64,
-                two_level=True, rows=_linear)
-      for name, build in (("broadcast", hierarchical.broadcast), ("reduce", hierarchical.reduce))
-      for between in ("ring", "tree", "direct")),
-    *(Algorithm(name, kind, kind, partial(build, name), rows=rows)
-      for name in ("gather", "scatter")
-      for kind, build, rows in (("direct", rooted.direct, _linear), ("ring", rooted.ring, _square),
-                                 ("tree", rooted.tree, _log))),
-    Algorithm("gather", "hier-direct-direct", "hier", hierarchical.gather, two_level=True, rows=_linear),
-    Algorithm("scatter", "hier-direct-direct", "hier", hierarchical.scatter, two_level=True,
-              rows=_linear),
-)  # fmt: skip
+    *(
+        Algorithm(
+            name,
+            f"hier-direct-{between}",
+            "hier",
+            partial(build, between),
+            pieces=64,
+            two_level=True,
+            rows=_linear,
+        )
+        for name, build in (("broadcast", hierarchical.broadcast), ("reduce", hierarchical.reduce))
+        for between in ("ring", "tree", "direct")
+    ),
+    *(
+        Algorithm(name, kind, kind, partial(build, name), rows=rows)
+        for name in ("gather", "scatter")
+        for kind, build, rows in (
+            ("direct", rooted.direct, _linear),
+            ("ring", rooted.ring, _square),
+            ("tree", rooted.tree, _log),
+        )
+    ),
+    Algorithm(
+        "gather", "hier-direct-direct", "hier", hierarchical.gather, two_level=True, rows=_linear
+    ),
+    Algorithm(
+        "scatter", "hier-direct-direct", "hier", hierarchical.scatter, two_level=True, rows=_linear
+    ),
+)
 
 FAMILIES: tuple[str, ...] = tuple(sorted({a.family for a in ALGORITHMS}))
 """What NCCL_ALGO may name, besides full algorithm names."""

@@ -113,8 +113,10 @@ def hierarchical(recipe: Recipe) -> Schedule:
     layout = Layout(1, recipe.n, recipe.n, recipe.n)
 
     def inside(k: int) -> Move:
-        a, side, b = (x.ravel() for x in np.meshgrid(
-            np.arange(count), np.arange(g), np.arange(count), indexing="ij"))  # fmt: skip
+        a, side, b = (
+            x.ravel()
+            for x in np.meshgrid(np.arange(count), np.arange(g), np.arange(count), indexing="ij")
+        )
         rail = (side + k) % g
         slots = layout.input(nodes[b, rail]), layout.scratch_block(b * g + side)
         return at(rows(nodes[a, side], nodes[a, rail]), *slots)

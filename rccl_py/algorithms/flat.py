@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import COPY, REDUCE, Move, Phase, Rows, at, rows
+from ..schedule import COPY, I32, REDUCE, Move, Phase, Rows, at, rows
 
 __all__ = [
     "Ints",
@@ -33,8 +33,9 @@ __all__ = [
 Ints = npt.NDArray[np.integer]
 
 
-def local_copy(ranks: npt.ArrayLike, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike,
-               count: npt.ArrayLike) -> Phase:  # fmt: skip
+def local_copy(
+    ranks: npt.ArrayLike, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike, count: npt.ArrayLike
+) -> Phase:
     """Return the phase in which each rank copies `count` slots within itself."""
     return Phase((at(rows(ranks, ranks, count=count), src_slot, dst_slot),))
 
@@ -55,19 +56,25 @@ def _flat(by_group: Ints) -> Ints:
 
 
 def _ring_rows(group: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int) -> Rows:
-    return rows(_flat(group), _flat(np.roll(group, -1, axis=1)), count=_per_row(width, group), op=op,
-                channel=_per_row(channel, group))  # fmt: skip
+    return rows(
+        _flat(group),
+        _flat(np.roll(group, -1, axis=1)),
+        count=_per_row(width, group),
+        op=op,
+        channel=_per_row(channel, group),
+    )
 
 
-def _ring(group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int,
-          behind: int) -> Iterator[Phase]:  # fmt: skip
+def _ring(
+    group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int, behind: int
+) -> Iterator[Phase]:
     m = group.shape[1]
     if m < 2:
         return
     chunks = own.astype(np.int32)
 
-    def slots(s: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        slot = _flat(np.roll(chunks, s + behind, axis=1))
+    def slots(s: int) -> tuple[I32, I32]:
+        slot = _flat(np.roll(chunks, s + behind, axis=1)).astype(np.int32, copy=False)
         return slot, slot
 
     yield Phase((Move(_ring_rows(group, width, channel, op), slots),), m - 1)
@@ -90,10 +97,16 @@ def ring_allgather(
     yield from _ring(group, own, width, channel, COPY, 0)
 
 
-def _rotation(group: Ints, k: int, slot: Ints, width: npt.ArrayLike, channel: npt.ArrayLike,
-              op: int) -> Move:  # fmt: skip
-    moved = rows(_flat(group), _flat(np.roll(group, -k, axis=1)), count=_per_row(width, group),
-                 op=op, channel=_per_row(channel, group))  # fmt: skip
+def _rotation(
+    group: Ints, k: int, slot: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int
+) -> Move:
+    moved = rows(
+        _flat(group),
+        _flat(np.roll(group, -k, axis=1)),
+        count=_per_row(width, group),
+        op=op,
+        channel=_per_row(channel, group),
+    )
     return at(moved, _flat(slot), _flat(slot))
 
 
@@ -131,8 +144,15 @@ def _skips(m: int) -> list[int]:
     return skips
 
 
-def _circulant(group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, skip: int,
-               above: int, op: int) -> Phase:  # fmt: skip
+def _circulant(
+    group: Ints,
+    own: Ints,
+    width: npt.ArrayLike,
+    channel: npt.ArrayLike,
+    skip: int,
+    above: int,
+    op: int,
+) -> Phase:
     """Return the step that moves relative chunks skip..above-1 over distance `skip`."""
     offsets = np.arange(skip, above)
     sent = np.stack([np.roll(own, -t, axis=1) for t in offsets], axis=2)

@@ -57,10 +57,12 @@ def allreduce(inside: Halves, between: Halves | None, recipe: Recipe) -> Schedul
     lane = np.repeat(shares.channel, count)
     # Local rank l's block: channel c's part of it; on its rail, node a's part, of all channels.
     block = np.arange(g) * count * shares.total
-    own_local = np.concatenate([
-        np.broadcast_to(block[order] + first * count, (count, g))
-        for order, first in zip(orders, shares.first)
-    ])  # fmt: skip
+    own_local = np.concatenate(
+        [
+            np.broadcast_to(block[order] + first * count, (count, g))
+            for order, first in zip(orders, shares.first)
+        ]
+    )
     own_rail = block[:, None] + np.arange(count)[None, :] * shares.total
     wide = np.repeat(shares.width, count) * count
 
@@ -243,7 +245,9 @@ def _two_steps(recipe: Recipe, layout: Layout, root_block: Ints) -> tuple[Phase,
     rails = Phase((at(rows(far, near), layout.scratch_block(own), landing),))
     waiting = np.arange(recipe.n)[home[np.arange(recipe.n) % g] != recipe.root]
     holder = home[waiting % g]
-    inward = Phase((at(rows(holder, recipe.root), layout.scratch_block(waiting), root_block[waiting]),))  # fmt: skip
+    inward = Phase(
+        (at(rows(holder, recipe.root), layout.scratch_block(waiting), root_block[waiting]),)
+    )
     return (rails if len(far) else Phase(())), (inward if len(waiting) else Phase(()))
 
 

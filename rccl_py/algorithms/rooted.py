@@ -97,8 +97,11 @@ def ring(collective: str, recipe: Recipe) -> Schedule:
     for s in range(n - 1):
         place = np.arange(1, n - s)
         c, d = (a.ravel() for a in np.meshgrid(np.arange(len(lines)), place, indexing="ij"))
-        steps.append(_Hops(lines[c, d], lines[c, d - 1], lines[c, d + s],
-                           shares.first[c], shares.width[c], c))  # fmt: skip
+        steps.append(
+            _Hops(
+                lines[c, d], lines[c, d - 1], lines[c, d + s], shares.first[c], shares.width[c], c
+            )
+        )
     return _schedule(collective, "ring", recipe, shares.total, len(lines), steps)
 
 

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from ..topology import Topology
 
-__all__ = ["add_topology_arguments", "guarded", "topology_from"]
+__all__ = [
+    "OneLineParser",
+    "add_cluster_arguments",
+    "add_topology_arguments",
+    "guarded",
+    "topology_from",
+]
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -48,8 +54,13 @@ def guarded(prog: str, body: Callable[[], int]) -> int:
 
 def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --topology, --nodes and the network options that make a cluster of a node."""
-    parser.add_argument("--topology", dest="topology", required=True, metavar="NAME|FILE",
-                        help="a machine's name (rccl-topo list), a YAML file, or NCCL/RCCL XML")  # fmt: skip
+    parser.add_argument(
+        "--topology",
+        dest="topology",
+        required=True,
+        metavar="NAME|FILE",
+        help="a machine's name (rccl-topo list), a YAML file, or NCCL/RCCL XML",
+    )
     add_cluster_arguments(parser)
 
 
@@ -57,8 +68,12 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that join nodes to a cluster."""
     parser.add_argument("--nodes", type=int, metavar="N", help="join N of the node (default: 1)")
     parser.add_argument("--network", choices=["rails", "leaf-spine"], help="how nodes are joined")
-    parser.add_argument("--oversubscription", type=float, metavar="F",
-                        help="NIC capacity under a leaf over its uplinks (default: the machine's, 1)")  # fmt: skip
+    parser.add_argument(
+        "--oversubscription",
+        type=float,
+        metavar="F",
+        help="NIC capacity under a leaf over its uplinks (default: the machine's, 1)",
+    )
     parser.add_argument("--leaf-nodes", type=int, metavar="N", help="nodes under one leaf or pod")
 
 

@@ -35,15 +35,28 @@ class Signature:
     def numbers(self) -> npt.NDArray[np.int64]:
         """Return the signature as int64[5], for processes to compare."""
         names = list(COLLECTIVES), list(DTYPES), [o.value for o in ReduceOp]
-        return np.array([names[0].index(self.collective), self.block, names[1].index(self.dtype),
-                         names[2].index(self.op), self.root], dtype=np.int64)  # fmt: skip
+        return np.array(
+            [
+                names[0].index(self.collective),
+                self.block,
+                names[1].index(self.dtype),
+                names[2].index(self.op),
+                self.root,
+            ],
+            dtype=np.int64,
+        )
 
     @staticmethod
     def of_numbers(row: npt.NDArray[np.int64]) -> Signature:
         """Return the signature that numbers() wrote."""
         collective, block, dtype, op, root = (int(v) for v in row[:5])
-        return Signature(list(COLLECTIVES)[collective], block, list(DTYPES)[dtype],
-                         [o.value for o in ReduceOp][op], root)  # fmt: skip
+        return Signature(
+            list(COLLECTIVES)[collective],
+            block,
+            list(DTYPES)[dtype],
+            [o.value for o in ReduceOp][op],
+            root,
+        )
 
     def __str__(self) -> str:
         spec = COLLECTIVES[self.collective]
@@ -80,8 +93,10 @@ def _flat(buffer: object, what: str, writes: bool) -> Array:
     if not isinstance(buffer, np.ndarray):
         raise InvalidArgument(f"{what} is a {type(buffer).__name__}: a NumPy array was expected")
     if not buffer.flags.c_contiguous:
-        raise InvalidArgument(f"{what} (shape {buffer.shape}, strides {buffer.strides}) is not "
-                              "contiguous: pass numpy.ascontiguousarray of it")  # fmt: skip
+        raise InvalidArgument(
+            f"{what} (shape {buffer.shape}, strides {buffer.strides}) is not "
+            "contiguous: pass numpy.ascontiguousarray of it"
+        )
     if writes and not buffer.flags.writeable:
         raise InvalidArgument(f"{what} is read-only: a writeable array was expected")
     if not buffer.dtype.isnative:
@@ -99,8 +114,9 @@ def _needed(spec: Collective, rank: int, n: int, root: int) -> tuple[bool, bool]
     return has_input, has_output
 
 
-def _is_in_place(spec: Collective, source: Array, target: Array, block: int, rank: int, root: int,
-                 where: str) -> bool:  # fmt: skip
+def _is_in_place(
+    spec: Collective, source: Array, target: Array, block: int, rank: int, root: int, where: str
+) -> bool:
     """Return whether the call is in place; refuse any other overlap."""
     if not source.size or not target.size or not np.may_share_memory(source, target):
         return False
@@ -109,10 +125,16 @@ def _is_in_place(spec: Collective, source: Array, target: Array, block: int, ran
     offset = 0 if which is None else which * block * larger.itemsize
     if which != -1 and smaller.ctypes.data == larger.ctypes.data + offset:
         return True
-    rule = "has no in-place form" if which == -1 else (
-        "is in place when both are the same array" if which is None else
-        f"is in place when the smaller is elements {which * block}..{(which + 1) * block - 1} of "
-        "the larger")  # fmt: skip
+    rule = (
+        "has no in-place form"
+        if which == -1
+        else (
+            "is in place when both are the same array"
+            if which is None
+            else f"is in place when the smaller is elements {which * block}..{(which + 1) * block - 1} of "
+            "the larger"
+        )
+    )
     raise InvalidArgument(f"{where}: sendbuf and recvbuf overlap; {spec.name} {rule}")
 
 
@@ -123,13 +145,16 @@ def _block(spec: Collective, source: Array | None, target: Array | None, n: int,
         if buffer is None:
             continue
         if buffer.size % parts:
-            raise InvalidArgument(f"{where}: {what} has {buffer.size} elements, which {parts} ranks "
-                                  "do not divide")  # fmt: skip
+            raise InvalidArgument(
+                f"{where}: {what} has {buffer.size} elements, which {parts} ranks do not divide"
+            )
         found.append((buffer.size // parts, what, buffer.size))
     if len({size for size, _, _ in found}) > 1:
         given = ", ".join(f"{what} {total}" for _, what, total in found)
-        raise InvalidArgument(f"{where}: the buffers do not fit: {given} elements; expected "
-                              f"sendbuf {blocks[0]} x count and recvbuf {blocks[1]} x count")  # fmt: skip
+        raise InvalidArgument(
+            f"{where}: the buffers do not fit: {given} elements; expected "
+            f"sendbuf {blocks[0]} x count and recvbuf {blocks[1]} x count"
+        )
     return found[0][0]
 
 
@@ -151,13 +176,19 @@ def checked_call(
     source = _flat(sendbuf, f"{where}: sendbuf", False) if has_input else None
     target = _flat(recvbuf, f"{where}: recvbuf", True) if has_output else None
     if source is not None and target is not None and source.dtype != target.dtype:
-        raise InvalidArgument(f"{where}: sendbuf is {source.dtype}, recvbuf is {target.dtype}: "
-                              "one data type was expected")  # fmt: skip
+        raise InvalidArgument(
+            f"{where}: sendbuf is {source.dtype}, recvbuf is {target.dtype}: "
+            "one data type was expected"
+        )
     block = _block(spec, source, target, n, where)
-    in_place = source is not None and target is not None and _is_in_place(
-        spec, source, target, block, rank, int(root), where)  # fmt: skip
+    in_place = (
+        source is not None
+        and target is not None
+        and _is_in_place(spec, source, target, block, rank, int(root), where)
+    )
     kind = source if source is not None else target
     assert kind is not None  # every rank of every collective has one of the two
-    signature = Signature(collective, block, name_of(kind.dtype), chosen.value,
-                          int(root) if spec.rooted else 0)  # fmt: skip
+    signature = Signature(
+        collective, block, name_of(kind.dtype), chosen.value, int(root) if spec.rooted else 0
+    )
     return Call(signature, source, target, in_place)

@@ -134,9 +134,15 @@ class Communicator:
         return f"<Communicator rank {self._rank} of {self.nranks} on {self.fabric.name}{state}>"
 
     def plan(
-        self, collective: str, count: int, dtype: npt.DTypeLike, *, root: int = 0,
-        op: ReduceOp | str = ReduceOp.SUM, in_place: bool = False,
-    ) -> Plan:  # fmt: skip
+        self,
+        collective: str,
+        count: int,
+        dtype: npt.DTypeLike,
+        *,
+        root: int = 0,
+        op: ReduceOp | str = ReduceOp.SUM,
+        in_place: bool = False,
+    ) -> Plan:
         """Return what a call would do and how long it would take, moving no data.
 
         count: elements of one block, what one rank contributes (or receives, in reduce_scatter).

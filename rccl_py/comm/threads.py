@@ -45,8 +45,10 @@ def run(
             errors[rank] = error
             world.leave(rank, f"failed with {type(error).__name__}: {error}")
 
-    threads = [threading.Thread(target=body, args=(r,), name=f"rank {r}", daemon=True)
-               for r in range(world.nranks)]  # fmt: skip
+    threads = [
+        threading.Thread(target=body, args=(r,), name=f"rank {r}", daemon=True)
+        for r in range(world.nranks)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -108,12 +108,16 @@ class LocalWorld(World):
                 missing = self._missing(number)
                 gone = [r for r in missing if r in self._left]
                 if gone:
-                    self._failure = RemoteError(f"rank {rank} waits in call {number} for rank "
-                                                f"{gone[0]}, which {self._left[gone[0]]}")  # fmt: skip
+                    self._failure = RemoteError(
+                        f"rank {rank} waits in call {number} for rank "
+                        f"{gone[0]}, which {self._left[gone[0]]}"
+                    )
                     self._changed.notify_all()
                 elif not self._changed.wait(self.timeout) and self._finished <= number:
-                    self._failure = RcclTimeout(f"rank {rank} waited {self.timeout:g} s in call "
-                                                f"{number} for {_named(missing)}")  # fmt: skip
+                    self._failure = RcclTimeout(
+                        f"rank {rank} waited {self.timeout:g} s in call "
+                        f"{number} for {_named(missing)}"
+                    )
                     self._changed.notify_all()
 
     def require_complete(self) -> None:
@@ -126,9 +130,11 @@ class LocalWorld(World):
                 missing = self._missing(number)
                 self._open.clear()
                 self._made = [self._finished] * self.nranks
-                raise InvalidUsage(f"call {number}, {call.signature}: {_named(missing)} did not make "
-                                   "it; in one process every rank must call before the end of the "
-                                   "group")  # fmt: skip
+                raise InvalidUsage(
+                    f"call {number}, {call.signature}: {_named(missing)} did not make "
+                    "it; in one process every rank must call before the end of the "
+                    "group"
+                )
 
     def leave(self, rank: int, how: str) -> None:
         """Note that `rank` will make no more calls (its function returned or failed)."""

@@ -92,8 +92,10 @@ def _islands(fabric: Fabric, ranks: I32) -> Iterator[tuple[str, list[I32]]]:
     place = {int(local): rank for local, rank in zip(fabric.local[ranks], ranks)}
     for width in widths[1:]:
         group = {local: {local} for local in place}
-        for a, b in zip(domain.tail[between & (domain.bandwidth >= width)],
-                        domain.head[between & (domain.bandwidth >= width)]):  # fmt: skip
+        for a, b in zip(
+            domain.tail[between & (domain.bandwidth >= width)],
+            domain.head[between & (domain.bandwidth >= width)],
+        ):
             if int(a) in group and int(b) in group and group[int(a)] is not group[int(b)]:
                 merged = group[int(a)] | group[int(b)]
                 group.update(dict.fromkeys(merged, merged))

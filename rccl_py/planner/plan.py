@@ -78,13 +78,16 @@ class Plan:
 
     @property
     def bottleneck(self) -> str:
-        """The busiest link and its share of the time, or that latency is all there is."""
+        """What most of the time goes to: the busiest link, or hops that move next to nothing."""
         line = self.timeline
         if line.busiest is None:
             return "launch: one rank, no link is used"
+        waits = [p for p in line.parts if p.bound == "latency"]
+        waited, steps = sum(p.seconds for p in waits), sum(p.steps for p in waits)
+        if waited > line.busy:
+            return f"latency: {steps} step(s) take {format_time(waited)}, {waited / self.time:.0%}"
         name = self.profile.fabric.link_name(line.busiest)
-        share = line.busy / self.time
-        return f"{name}: busy {format_time(line.busy)}, {share:.0%} of the call"
+        return f"{name}: busy {format_time(line.busy)}, {line.busy / self.time:.0%} of the call"
 
     @property
     def gap(self) -> float:
@@ -92,8 +95,10 @@ class Plan:
         return self.time / self.bound.seconds
 
     def __str__(self) -> str:
-        return (f"{self.collective} of {self.size:.0f} B on {self.nranks} ranks: {self.algorithm}/"
-                f"{self.protocol}, {self.nchannels} channel(s), {format_time(self.time)}")  # fmt: skip
+        return (
+            f"{self.collective} of {self.size:.0f} B on {self.nranks} ranks: {self.algorithm}/"
+            f"{self.protocol}, {self.nchannels} channel(s), {format_time(self.time)}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,17 +159,27 @@ class Planner:
         if n < 3 or len(self.rings.local_orders) < 2:
             return pair
         # On a mesh one pair leaves most links idle: every rotation of it uses others.
-        turned = [np.where(np.roll(pair, k, axis=1) < 0, -1, (np.roll(pair, k, axis=1) + k) % n)
-                  for k in range(n)]  # fmt: skip
+        turned = [
+            np.where(np.roll(pair, k, axis=1) < 0, -1, (np.roll(pair, k, axis=1) + k) % n)
+            for k in range(n)
+        ]
         return np.concatenate(turned).astype(np.int32)
 
     def recipe(self, root: int = 0, pieces: int = 1) -> Recipe:
         """Return what this fabric tells a generator."""
         rings, nodes = self.rings, self.nodes
         two_level = nodes is not None and len(nodes) > 1
-        return Recipe(self.fabric.nranks, root, rings.orders, rings.weights, self.trees,
-                      nodes if two_level else None, rings.local_orders, rings.local_weights,
-                      pieces)  # fmt: skip
+        return Recipe(
+            self.fabric.nranks,
+            root,
+            rings.orders,
+            rings.weights,
+            self.trees,
+            nodes if two_level else None,
+            rings.local_orders,
+            rings.local_weights,
+            pieces,
+        )
 
     def _unfit(self, algorithm: Algorithm) -> str:
         """Return why `algorithm` cannot be timed here, or nothing."""
@@ -181,7 +196,8 @@ class Planner:
         key = collective, root
         if key not in self._options:
             allowed = set(allowed_algorithms(self._algo, collective))
-            options, unfit = [], []
+            options: list[_Option] = []
+            unfit: list[Candidate] = []
             for algorithm in algorithms_of(collective):
                 if algorithm.name not in allowed:
                     continue
@@ -216,17 +232,30 @@ class Planner:
         protocols = allowed_protocols(self._proto, collective)
         if not options or not protocols:
             self._nothing_left(collective, unfit, protocols)
-        timed = [(float(o.profile.seconds(block, PROTOCOLS[p])), i, o, p)
-                 for i, o in enumerate(options) for p in protocols]  # fmt: skip
+        timed = [
+            (float(o.profile.seconds(block, PROTOCOLS[p])), i, o, p)
+            for i, o in enumerate(options)
+            for p in protocols
+        ]
         seconds, _, best, protocol = min(timed, key=lambda t: t[:2])
         size = spec.size(block, n)
         return Plan(
-            collective, n, root, block, size, best.algorithm.name, protocol,
-            best.schedule.nchannels, best.pieces, seconds, best.schedule,
+            collective,
+            n,
+            root,
+            block,
+            size,
+            best.algorithm.name,
+            protocol,
+            best.schedule.nchannels,
+            best.pieces,
+            seconds,
+            best.schedule,
             self._ranked(block, timed, best, protocol) + tuple(unfit),
-            lower_bound(self.fabric, self.cuts, collective, size, root), best.profile,
+            lower_bound(self.fabric, self.cuts, collective, size, root),
+            best.profile,
             self.recipe(root, best.pieces),
-        )  # fmt: skip
+        )
 
     def _ranked(
         self,
@@ -247,8 +276,14 @@ class Planner:
                 reason = _reason(
                     winner, option.profile.timeline(block, PROTOCOLS[name]), self.fabric
                 )
-            kept[key] = Candidate(option.algorithm.name, name, option.schedule.nchannels,
-                                  option.pieces, seconds, reason)  # fmt: skip
+            kept[key] = Candidate(
+                option.algorithm.name,
+                name,
+                option.schedule.nchannels,
+                option.pieces,
+                seconds,
+                reason,
+            )
         return tuple(kept.values())
 
     def _nothing_left(self, collective: str, unfit: list[Candidate], protocols: list[str]) -> None:
@@ -259,8 +294,10 @@ class Planner:
             if protocols
             else ", ".join(PROTOCOLS)
         )
-        raise InvalidUsage(f"{collective} on {self.fabric.name}: {what} leaves nothing to choose from"
-                           f"{' (' + why + ')' if why else ''}; there are {exists}")  # fmt: skip
+        raise InvalidUsage(
+            f"{collective} on {self.fabric.name}: {what} leaves nothing to choose from"
+            f"{' (' + why + ')' if why else ''}; there are {exists}"
+        )
 
 
 def _reason(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:

@@ -30,15 +30,18 @@ def _list_for(text: str, collective: str, variable: str) -> list[tuple[bool, str
         name, colon, tokens = entry.rpartition(":")
         if not colon:
             if i:
-                raise InvalidUsage(f"{variable}={text!r}: entry {entry!r} needs a collective, as in "
-                                   f"'allreduce:{entry}'; only the first may go without")  # fmt: skip
+                raise InvalidUsage(
+                    f"{variable}={text!r}: entry {entry!r} needs a collective, as in "
+                    f"'allreduce:{entry}'; only the first may go without"
+                )
             chosen = entry
             continue
         try:
             applies = collective_named(name).name == collective
         except InvalidArgument:
-            raise InvalidUsage(f"{variable}={text!r}: {name!r} is no collective: one of "
-                               f"{', '.join(COLLECTIVES)}") from None  # fmt: skip
+            raise InvalidUsage(
+                f"{variable}={text!r}: {name!r} is no collective: one of {', '.join(COLLECTIVES)}"
+            ) from None
         if applies:
             chosen = tokens
     if chosen is None:
@@ -49,9 +52,13 @@ def _list_for(text: str, collective: str, variable: str) -> list[tuple[bool, str
 
 
 def _allowed(
-    text: str | None, collective: str, variable: str, names: Iterable[str], known: Iterable[str],
+    text: str | None,
+    collective: str,
+    variable: str,
+    names: Iterable[str],
+    known: Iterable[str],
     matches: Callable[[str, str], bool],
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     every = list(names)
     parsed = _list_for(text, collective, variable) if text and text.strip() else None
     if parsed is None:
@@ -74,11 +81,23 @@ def allowed_algorithms(text: str | None, collective: str) -> list[str]:
     """
     family = {a.name: a.family for a in ALGORITHMS if a.collective == collective}
     known = [*FAMILIES, *(a.name for a in ALGORITHMS), *_ELSEWHERE]
-    return _allowed(text, collective, "NCCL_ALGO", family, known,
-                    lambda name, token: token in (name, family[name]))  # fmt: skip
+    return _allowed(
+        text,
+        collective,
+        "NCCL_ALGO",
+        family,
+        known,
+        lambda name, token: token in (name, family[name]),
+    )
 
 
 def allowed_protocols(text: str | None, collective: str) -> list[str]:
     """Return the names of the protocols `text` (NCCL_PROTO) allows for `collective`."""
-    return _allowed(text, collective, "NCCL_PROTO", PROTOCOLS, PROTOCOLS,
-                    lambda name, token: name.lower() == token)  # fmt: skip
+    return _allowed(
+        text,
+        collective,
+        "NCCL_PROTO",
+        PROTOCOLS,
+        PROTOCOLS,
+        lambda name, token: name.lower() == token,
+    )

@@ -111,7 +111,9 @@ def widest_rings(capacity: F64, limit: int = 16) -> tuple[I32, I32]:
 
     capacity : float64[n, n] B/s of direct links, 0 where there is none.
     """
-    left, orders, widths = capacity.copy(), [], []
+    left = capacity.copy()
+    orders: list[list[int]] = []
+    widths: list[float] = []
     while len(orders) < limit:
         found = None
         for width in np.unique(left[left > 0])[::-1]:

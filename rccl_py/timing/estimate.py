@@ -181,7 +181,7 @@ class Loads:
         unit = int(np.gcd.reduce(count))
         digest = blake2b(digest_size=16)
         for column in (src, dst, count // unit):
-            digest.update(column)
+            digest.update(np.ascontiguousarray(column).data)
         load = self._by_content.get(digest.digest())
         if load is None:
             load = _load(self.fabric, (src, dst, count // unit))
@@ -227,6 +227,15 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
         memory.append(carried.max() / fabric.memory)
         busiest.append(-1)
     stacked = np.array(latency).reshape(-1, 3).T
-    return Profile(fabric, schedule.layout.chunks, np.array(steps, dtype=np.int64), stacked,
-                   np.array(link), np.array(memory), np.array(busiest, dtype=np.int64), total, rows,
-                   loads.loaded - before)  # fmt: skip
+    return Profile(
+        fabric,
+        schedule.layout.chunks,
+        np.array(steps, dtype=np.int64),
+        stacked,
+        np.array(link),
+        np.array(memory),
+        np.array(busiest, dtype=np.int64),
+        total,
+        rows,
+        loads.loaded - before,
+    )

@@ -114,8 +114,16 @@ def _edge(graph: nx.DiGraph, a: str, b: str, link: LinkType, lanes: float, laten
     if graph.has_edge(a, b):
         raise FabricError(f"link {a} -> {b} is given twice: give its count instead")
     raw = link.bandwidth * lanes
-    graph.add_edge(a, b, link=link, lanes=lanes, raw=raw, bandwidth=raw * link.efficiency,
-                   latency=latency, message=link.message)  # fmt: skip
+    graph.add_edge(
+        a,
+        b,
+        link=link,
+        lanes=lanes,
+        raw=raw,
+        bandwidth=raw * link.efficiency,
+        latency=latency,
+        message=link.message,
+    )
 
 
 def add_link(

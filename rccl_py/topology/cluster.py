@@ -22,8 +22,15 @@ def leaf_of(network: Network, node: int, nic: int, nics: int) -> int:
 
 def _cable(graph: nx.DiGraph, a: str, b: str, port: LinkType, bandwidth: float, hop: float) -> None:
     for ends in ((a, b), (b, a)):
-        graph.add_edge(*ends, link=port, lanes=1, raw=port.bandwidth, bandwidth=bandwidth,
-                       latency=(hop, hop, hop), message=port.message)  # fmt: skip
+        graph.add_edge(
+            *ends,
+            link=port,
+            lanes=1,
+            raw=port.bandwidth,
+            bandwidth=bandwidth,
+            latency=(hop, hop, hop),
+            message=port.message,
+        )
 
 
 def join(topology: Topology) -> nx.DiGraph:

@@ -28,8 +28,8 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.MarkedYAMLError(None, None, "aliases are not used here", event.start_mark)
+            mark = self.get_mark()
+            raise yaml.MarkedYAMLError(None, None, "aliases are not used here", mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -62,8 +62,9 @@ def _text(path: Path) -> str:
         if path.is_dir():
             raise FormatError(f"{path}: is a folder: a YAML or XML file was expected")
         if path.stat().st_size > _LIMIT:
-            raise FormatError(f"{path}: {path.stat().st_size} bytes is no machine description "
-                              f"(limit {_LIMIT})")  # fmt: skip
+            raise FormatError(
+                f"{path}: {path.stat().st_size} bytes is no machine description (limit {_LIMIT})"
+            )
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not a text: byte {error.start} is not UTF-8") from None
@@ -81,8 +82,10 @@ def _parsed(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise FormatError(f"{path}: not YAML: {error}") from None
     if not isinstance(data, dict):
-        raise FormatError(f"{path}: a mapping of keys such as name, gpus, device was expected, "
-                          f"found {type(data).__name__}")  # fmt: skip
+        raise FormatError(
+            f"{path}: a mapping of keys such as name, gpus, device was expected, "
+            f"found {type(data).__name__}"
+        )
     return data
 
 
@@ -130,8 +133,10 @@ def _read(name: str, seen: tuple[Path, ...] = (), near: Path | None = None) -> T
         names = machine_names()
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise InvalidArgument(f"topology {name!r} is neither a file nor a known machine: {hint}"
-                              f"known: {', '.join(names)}")  # fmt: skip
+        raise InvalidArgument(
+            f"topology {name!r} is neither a file nor a known machine: {hint}"
+            f"known: {', '.join(names)}"
+        )
     if path.is_file() and _is_xml(path):
         from .nccl_xml import read_nccl_xml
 
@@ -164,5 +169,6 @@ def load(
     topology = _read(str(name))
     changes = {"kind": network, "oversubscription": oversubscription, "leaf_nodes": leaf_nodes}
     given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
-    return replace(topology, nodes=nodes or topology.nodes,
-                   network=replace(topology.network, **given))  # fmt: skip
+    return replace(
+        topology, nodes=nodes or topology.nodes, network=replace(topology.network, **given)
+    )

@@ -85,9 +85,9 @@ class _Pairs:
 def _fill(g: _Graph, pairs: _Pairs, key: int, path: list[str]) -> None:
     """Write one single-path route into `pairs`."""
     edges = list(pairwise(path))
-    pairs.entries.append((
-        np.full(len(edges), key), np.array([g.number[e] for e in edges]), np.ones(len(edges))
-    ))  # fmt: skip
+    pairs.entries.append(
+        (np.full(len(edges), key), np.array([g.number[e] for e in edges]), np.ones(len(edges)))
+    )
     pairs.latency[:, key] = sum(g.latency(*e) for e in edges)
     if not any(g.medium(*e) in SCALE_UP for e in edges):
         # A host path pays PCI's hand-shake once, however many bridges it crosses.
@@ -107,21 +107,21 @@ def _switched(g: _Graph, pairs: _Pairs) -> None:
     down = np.full((m, len(switches)), -1)
     bandwidth = np.array([d["bandwidth"] for _, _, d in g.graph.edges(data=True)] + [0.0])
     for i, gpu in enumerate(g.gpus):
-        for w, switch in enumerate(switches):
-            up[i, w] = g.number.get((gpu, switch), -1)
-            down[i, w] = g.number.get((switch, gpu), -1)
+        for k, switch in enumerate(switches):
+            up[i, k] = g.number.get((gpu, switch), -1)
+            down[i, k] = g.number.get((switch, gpu), -1)
     width = np.minimum(bandwidth[up][:, None, :], bandwidth[down][None, :, :])
     width[pairs.done.reshape(m, m)] = 0.0
     total = width.sum(axis=2)
-    i, j, w = np.nonzero(width)
-    key, share = i * m + j, width[i, j, w] / total[i, j]
+    a, b, w = np.nonzero(width)
+    key, share = a * m + b, width[a, b, w] / total[a, b]
     pairs.entries.append(
-        (np.repeat(key, 2), np.stack([up[i, w], down[j, w]], 1), np.repeat(share, 2))
+        (np.repeat(key, 2), np.stack([up[a, w], down[b, w]], 1), np.repeat(share, 2))
     )
     latency = np.array([d["latency"] for _, _, d in g.graph.edges(data=True)])
     message = np.array([d["message"] for _, _, d in g.graph.edges(data=True)])
-    pairs.latency[:, key] = (latency[up[i, w]] + latency[down[j, w]]).T
-    pairs.message[key] = message[up[i, w]]
+    pairs.latency[:, key] = (latency[up[a, w]] + latency[down[b, w]]).T
+    pairs.message[key] = message[up[a, w]]
     pairs.done[key] = True
 
 
@@ -158,8 +158,11 @@ def _nic_paths(g: _Graph) -> dict[tuple[int, int], list[str]]:
     found: dict[tuple[int, int], list[str]] = {}
     for i, gpu in enumerate(g.gpus):
         paths = _widest_shortest(
-            g, gpu, lambda a, b: g.medium(a, b) not in SCALE_UP, lambda v: g.kind(v) in ("pci", "cpu")
-        )  # fmt: skip
+            g,
+            gpu,
+            lambda a, b: g.medium(a, b) not in SCALE_UP,
+            lambda v: g.kind(v) in ("pci", "cpu"),
+        )
         for q, nic in enumerate(g.nics):
             if nic in paths:
                 found[i, q] = paths[nic]
@@ -295,8 +298,11 @@ def _leaves(network: Network, copies: int, ports: F64) -> tuple[np.ndarray, F64]
 
 def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray:
     total = topology.ngpus
-    wanted = np.arange(total if ranks is None else ranks) if not isinstance(
-        ranks, Sequence) else np.asarray(ranks)  # fmt: skip
+    wanted = (
+        np.arange(total if ranks is None else ranks)
+        if not isinstance(ranks, Sequence)
+        else np.asarray(ranks)
+    )
     if not len(wanted):
         raise InvalidArgument(f"{topology.name}: 0 ranks asked for: expected 1 to {total}")
     if len(wanted) > total or wanted.max() >= total or wanted.min() < 0:
@@ -316,12 +322,16 @@ def _require_reachable(topology: Topology, fabric: Fabric) -> None:
         bad = np.argwhere((lengths[i, j] == 0) & (i != j))
         if len(bad):
             a, b = locals_used[bad[0][0]], locals_used[bad[0][1]]
-            raise FabricError(f"{topology.name}: gpu{a} cannot reach gpu{b}: no scale-up link, "
-                              "switch or PCI path joins them (add one, or use fewer GPUs)")  # fmt: skip
+            raise FabricError(
+                f"{topology.name}: gpu{a} cannot reach gpu{b}: no scale-up link, "
+                "switch or PCI path joins them (add one, or use fewer GPUs)"
+            )
     if len(np.unique(fabric.node)) > 1:
         if not domain.nnics:
-            raise FabricError(f"{topology.name}: {topology.nodes} nodes asked for, but the node "
-                              "has no NIC to join them: add `nics` to the machine")  # fmt: skip
+            raise FabricError(
+                f"{topology.name}: {topology.nodes} nodes asked for, but the node "
+                "has no NIC to join them: add `nics` to the machine"
+            )
         joined = np.diff(domain.pairs.ptr).reshape(m, m)
         for gpu in locals_used:
             if not joined[gpu, gpu]:
@@ -343,10 +353,21 @@ def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabri
     domain = _domain(topology.node, network, joined=copies > 1)
     leaf, leaf_bandwidth = _leaves(network, copies, domain.port)
     if not network.spine and len(np.unique(np.arange(copies) // network.leaf_nodes)) > 1:
-        raise FabricError(f"{topology.name}: {copies} nodes need more than one pod of "
-                          f"{network.leaf_nodes} nodes, and rails without a spine join only one: "
-                          "set spine: true or a larger leaf_nodes")  # fmt: skip
-    fabric = Fabric(topology.name, domain, copies, place, leaf, leaf_bandwidth, network.hop,
-                    topology.device.launch, topology.device.memory)  # fmt: skip
+        raise FabricError(
+            f"{topology.name}: {copies} nodes need more than one pod of "
+            f"{network.leaf_nodes} nodes, and rails without a spine join only one: "
+            "set spine: true or a larger leaf_nodes"
+        )
+    fabric = Fabric(
+        topology.name,
+        domain,
+        copies,
+        place,
+        leaf,
+        leaf_bandwidth,
+        network.hop,
+        topology.device.launch,
+        topology.device.memory,
+    )
     _require_reachable(topology, fabric)
     return fabric

@@ -151,8 +151,13 @@ class ClusterSpec(Struct, forbid_unknown_fields=True):
 
 def network_of(spec: NetworkSpec, where: str) -> Network:
     """Return the Network `spec` describes."""
-    return Network(spec.kind, spec.leaf_nodes, spec.oversubscription, spec.spine,
-                   _read(parse_time, spec.hop, f"{where}.hop"))  # fmt: skip
+    return Network(
+        spec.kind,
+        spec.leaf_nodes,
+        spec.oversubscription,
+        spec.spine,
+        _read(parse_time, spec.hop, f"{where}.hop"),
+    )
 
 
 def _read(parse: Any, text: str, key: str) -> float:
@@ -173,10 +178,14 @@ def _link_table(spec: MachineSpec) -> dict[str, LinkType]:
     for name, own in spec.links.items():
         key = f"links.{name}"
         table[name] = LinkType(
-            name, own.medium, _read(parse_bandwidth, own.bandwidth, f"{key}.bandwidth"),
-            own.efficiency, _triple(own.latency, f"{key}.latency"),
-            _read(parse_time, own.message, f"{key}.message"), own.source,
-        )  # fmt: skip
+            name,
+            own.medium,
+            _read(parse_bandwidth, own.bandwidth, f"{key}.bandwidth"),
+            own.efficiency,
+            _triple(own.latency, f"{key}.latency"),
+            _read(parse_time, own.message, f"{key}.message"),
+            own.source,
+        )
         if table[name].bandwidth <= 0:
             raise FormatError(f"{key}.bandwidth: {own.bandwidth!r} is not above 0")
     return table
@@ -194,8 +203,15 @@ def _device(spec: MachineSpec) -> Device:
         device: Device = _named(DEVICES, own, "device", "device")
         return device
     memory = _read(parse_bandwidth, own.memory, "device.memory")
-    return Device(spec.name, own.title, own.arch, _read(parse_time, own.launch, "device.launch"),
-                  memory, "", own.source)  # fmt: skip
+    return Device(
+        spec.name,
+        own.title,
+        own.arch,
+        _read(parse_time, own.launch, "device.launch"),
+        memory,
+        "",
+        own.source,
+    )
 
 
 def _gpu(names: list[str], index: int, key: str) -> str:
@@ -216,12 +232,19 @@ def _add_scale_up(
             f"scale_up: one of mesh, switch, pairs was expected, found {given or 'none'}"
         )
     if own.mesh is not None:
-        add_mesh(graph, names, _named(table, own.mesh.link, "scale_up.mesh.link", "link"),
-                 own.mesh.lanes)  # fmt: skip
+        add_mesh(
+            graph, names, _named(table, own.mesh.link, "scale_up.mesh.link", "link"), own.mesh.lanes
+        )
     elif own.switch is not None:
         s = own.switch
-        add_switches(graph, names, _named(table, s.link, "scale_up.switch.link", "link"), s.lanes,
-                     s.switches, _read(parse_time, s.hop, "scale_up.switch.hop"))  # fmt: skip
+        add_switches(
+            graph,
+            names,
+            _named(table, s.link, "scale_up.switch.link", "link"),
+            s.lanes,
+            s.switches,
+            _read(parse_time, s.hop, "scale_up.switch.hop"),
+        )
     for k, group in enumerate(own.pairs or []):
         key = f"scale_up.pairs[{k}]"
         link = _named(table, group.link, f"{key}.link", "link")

@@ -95,8 +95,17 @@ class _Columns:
         write = self.extents.ranges(dst, dst_slot, one)
         position = src_slot % self.extents.layout.chunks
         opened: dict[int, list[tuple[Array, Array, bool]]] = {}
-        columns = (src, read.buffer, read.start, dst, write.buffer, write.start, read.length,
-                   op == COPY, position)  # fmt: skip
+        columns = (
+            src,
+            read.buffer,
+            read.start,
+            dst,
+            write.buffer,
+            write.start,
+            read.length,
+            op == COPY,
+            position,
+        )
         for s, sb, s0, d, db, d0, length, is_copy, c in zip(*(x.tolist() for x in columns)):
             source, target = self.memory[s][sb], self.memory[d][db]
             if not length or source is None or target is None:
@@ -130,8 +139,10 @@ def _run_columns(
     program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any
 ) -> None:
     extents = Extents(program, block)
-    memory = [[source, target, np.empty(extents.scratch_elements(rank), dtype=dtype)]
-              for rank, (source, target) in enumerate(buffers)]  # fmt: skip
+    memory = [
+        [source, target, np.empty(extents.scratch_elements(rank), dtype=dtype)]
+        for rank, (source, target) in enumerate(buffers)
+    ]
     columns = _Columns(program, block, memory).by_position
     combine, itemsize = op.ufunc, np.dtype(dtype).itemsize
     tile = max(1, _TILE // itemsize)

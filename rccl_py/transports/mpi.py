@@ -8,13 +8,13 @@ spans hosts, rows travel as messages.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import RcclSystemError
-from ..execute import slots_of
 from ..reduce_ops import ReduceOp
 from ..schedule import COPY, Step
 from .program import INPUT, OUTPUT, SCRATCH, Extents, Program
@@ -27,11 +27,15 @@ _ALIGN = 64  # bytes: a cache line, so that no two buffers share one
 
 def import_mpi() -> Any:
     """Return mpi4py.MPI, or say what to install."""
+    # Open MPI's UCX window component prints an error on hosts without its hardware and then falls
+    # back; windows here are shared memory, which never needs it.
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise RcclSystemError(f"MPI cannot be loaded ({error}): install it with "
-                              "pip install 'rccl_py[mpi]'") from None  # fmt: skip
+        raise RcclSystemError(
+            f"MPI cannot be loaded ({error}): install it with pip install 'rccl_py[mpi]'"
+        ) from None
     return MPI
 
 
@@ -68,9 +72,14 @@ class MpiTransport:
         self.comm.Free()
 
     def run(
-        self, program: Program, block: int, source: Array | None, target: Array | None,
-        op: ReduceOp, dtype: Any,
-    ) -> None:  # fmt: skip
+        self,
+        program: Program,
+        block: int,
+        source: Array | None,
+        target: Array | None,
+        op: ReduceOp,
+        dtype: Any,
+    ) -> None:
         """Run this rank's part of `program` on its flat buffers."""
         if block == 0:
             return
@@ -109,14 +118,21 @@ class MpiTransport:
             self._segments.append(np.frombuffer(memory, dtype=np.uint8, count=size))
 
     def _run_shared(
-        self, program: Program, block: int, source: Array | None, target: Array | None,
-        op: ReduceOp, dtype: np.dtype[Any],
-    ) -> None:  # fmt: skip
+        self,
+        program: Program,
+        block: int,
+        source: Array | None,
+        target: Array | None,
+        op: ReduceOp,
+        dtype: np.dtype[Any],
+    ) -> None:
         extents = Extents(program, block)
         places = self._segment_layout(program, extents, dtype.itemsize)
         self._reserve(max(parts[-1][0] for parts in places))
-        peers = [[self._segments[rank][at : at + n * dtype.itemsize].view(dtype)
-                  for at, n in parts[:3]] for rank, parts in enumerate(places)]  # fmt: skip
+        peers = [
+            [self._segments[rank][at : at + n * dtype.itemsize].view(dtype) for at, n in parts[:3]]
+            for rank, parts in enumerate(places)
+        ]
         mine = peers[self.rank]
         own: list[Array | None] = [source, target, mine[SCRATCH]]
         if mine[INPUT].size and source is not None:
@@ -135,9 +151,14 @@ class MpiTransport:
             target[:] = mine[OUTPUT]
 
     def _pull(
-        self, extents: Extents, step: Step, staged: bool, own: list[Array | None],
-        peers: list[list[Array]], op: ReduceOp,
-    ) -> None:  # fmt: skip
+        self,
+        extents: Extents,
+        step: Step,
+        staged: bool,
+        own: list[Array | None],
+        peers: list[list[Array]],
+        op: ReduceOp,
+    ) -> None:
         arriving = np.flatnonzero(step.dst == self.rank)
         if not len(arriving) and not staged:
             return
@@ -158,25 +179,41 @@ class MpiTransport:
         src, dst, count = step.src[chosen], step.dst[chosen], step.count[chosen]
         read = extents.ranges(src, step.src_slot[chosen], count)
         write = extents.ranges(dst, step.dst_slot[chosen], count)
-        columns = (src, read.buffer, read.start, write.buffer, write.start, read.length,
-                   step.op[chosen] == COPY)  # fmt: skip
+        columns = (
+            src,
+            read.buffer,
+            read.start,
+            write.buffer,
+            write.start,
+            read.length,
+            step.op[chosen] == COPY,
+        )
         return zip(*(c.tolist() for c in columns))
 
     # ---- messages ---------------------------------------------------------------------------
 
     def _run_messages(
-        self, program: Program, block: int, source: Array | None, target: Array | None,
-        op: ReduceOp, dtype: np.dtype[Any],
-    ) -> None:  # fmt: skip
+        self,
+        program: Program,
+        block: int,
+        source: Array | None,
+        target: Array | None,
+        op: ReduceOp,
+        dtype: np.dtype[Any],
+    ) -> None:
         extents = Extents(program, block)
         own = [source, target, np.empty(extents.scratch_elements(self.rank), dtype=dtype)]
         for facts in program.steps:
             self._exchange(extents, facts.step, own, op, dtype)
 
     def _exchange(
-        self, extents: Extents, step: Step, own: list[Array | None], op: ReduceOp,
+        self,
+        extents: Extents,
+        step: Step,
+        own: list[Array | None],
+        op: ReduceOp,
         dtype: np.dtype[Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         arriving = np.flatnonzero(step.dst == self.rank)
         leaving = np.flatnonzero((step.src == self.rank) & (step.dst != self.rank))
         requests, moves = [], []
@@ -191,8 +228,13 @@ class MpiTransport:
                 if held is not None:
                     moved = held[start : start + length]
                     # Rows of a step all read before any writes: a local source is kept aside.
-                    moves.append((moved if len(arriving) == 1 and not len(leaving)
-                                  else moved.copy(), there[at : at + length], is_copy))  # fmt: skip
+                    moves.append(
+                        (
+                            moved if len(arriving) == 1 and not len(leaving) else moved.copy(),
+                            there[at : at + length],
+                            is_copy,
+                        )
+                    )
                 continue
             landed = np.empty(length, dtype=dtype)
             requests.append(self.comm.Irecv(_bytes(landed), source=peer, tag=row % _TAGS))
