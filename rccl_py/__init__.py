@@ -1,29 +1,39 @@
 """RCCL-like collectives over a simulated fabric: real data, modelled time.
 
-import rccl_py as rccl
+    import rccl_py as rccl
 
-comms = rccl.Communicator.init_all("mi300x-8")
-with rccl.group():
-    for comm, x, y in zip(comms, inputs, outputs):
-        comm.allreduce(x, y, op=rccl.SUM)
-comms[0].elapsed, comms[0].last_plan
+    comms = rccl.Communicator.init_all("mi300x-8")
+    with rccl.group():
+        for comm, x, y in zip(comms, inputs, outputs):
+            comm.allreduce(x, y, op=rccl.SUM)
+    comms[0].elapsed, comms[0].last_plan
+
+Names are loaded when first used, so that a command's ``--help`` need not load NumPy.
 """
 
-from . import dtypes, errors
-from .collectives import COLLECTIVES
-from .comm import Communicator, group, run
-from .errors import RcclError
-from .planner import Plan, Planner
-from .reduce_ops import ReduceOp
-from .topology import Topology, load, lower, machine_names
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import dtypes, errors
+    from .collectives import COLLECTIVES
+    from .comm import Communicator, group, run
+    from .errors import RcclError
+    from .planner import Plan, Planner
+    from .reduce_ops import ReduceOp
+    from .topology import Topology, load, lower, machine_names
+
+    SUM, PROD, MIN, MAX, AVG = (
+        ReduceOp.SUM,
+        ReduceOp.PROD,
+        ReduceOp.MIN,
+        ReduceOp.MAX,
+        ReduceOp.AVG,
+    )
 
 __version__ = "0.1.0"
-
-SUM = ReduceOp.SUM
-PROD = ReduceOp.PROD
-MIN = ReduceOp.MIN
-MAX = ReduceOp.MAX
-AVG = ReduceOp.AVG
 
 __all__ = [
     "AVG",
@@ -46,3 +56,38 @@ __all__ = [
     "machine_names",
     "run",
 ]
+
+_HOMES = {
+    "COLLECTIVES": "collectives",
+    "Communicator": "comm",
+    "Plan": "planner",
+    "Planner": "planner",
+    "RcclError": "errors",
+    "ReduceOp": "reduce_ops",
+    "Topology": "topology",
+    "group": "comm",
+    "load": "topology",
+    "lower": "topology",
+    "machine_names": "topology",
+    "run": "comm",
+}
+_MODULES = ("dtypes", "errors")
+_OPS = ("SUM", "PROD", "MIN", "MAX", "AVG")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module (PEP 562)."""
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _OPS:
+        value = getattr(import_module(".reduce_ops", __name__).ReduceOp, name)
+    elif name in _HOMES:
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,6 +7,7 @@ which ranks have contributed to it; nothing twice, nothing missing, nothing of a
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from .collectives import COLLECTIVES, Collective
 from .errors import ScheduleError
 from .execute import execute, slots_of
-from .schedule import COPY, I32, REDUCE, Layout, Schedule, Step
+from .schedule import COPY, I32, REDUCE, Layout, Phase, Schedule, Step
 
 __all__ = ["alias_map", "check", "check_hashes", "check_steps"]
 
@@ -35,16 +36,14 @@ def _first(bad: npt.NDArray[np.bool_]) -> int:
 
 def _check_columns(schedule: Schedule, step: Step, where: str) -> None:
     columns = {name: getattr(step, name) for name in Step.__slots__}
-    lengths = {len(c) for c in columns.values()}
     for name, column in columns.items():
-        if column.dtype != np.int32 or column.ndim != 1 or len(lengths) != 1:
-            raise _fail(
-                schedule,
-                "S4",
-                where,
-                f"column {name} is {column.dtype}{column.shape}, "
-                f"expected int32 of length {len(step.src)}",
-            )
+        what = ""
+        if column.dtype != np.int32 or column.ndim != 1 or column.shape != step.src.shape:
+            what = f"is {column.dtype}{column.shape}, expected int32 of length {step.src.size}"
+        elif column.flags.writeable:
+            what = "can be written"
+        if what:
+            raise _fail(schedule, "S4", where, f"column {name} {what}")
     n, layout = schedule.nranks, schedule.layout
     limits = (("src", n), ("dst", n), ("src_slot", layout.nslots), ("dst_slot", layout.nslots))
     for name, limit in limits:
@@ -99,11 +98,15 @@ def _check_ranges(schedule: Schedule, step: Step, where: str) -> None:
         raise _fail(schedule, "S3", where, f"row {_first(into_input)} writes the input")
 
 
+def _shape(phase: Phase) -> tuple[int, int]:
+    return phase.steps, len(phase.moves)
+
+
 def check_steps(schedule: Schedule) -> int:
     """Check S1-S7 on every step and return the number of rows; raise ScheduleError otherwise."""
     total = 0
-    for p, (first, second) in enumerate(zip(schedule.phases(), schedule.phases())):
-        if first.steps != second.steps or len(first.moves) != len(second.moves):
+    for p, (first, second) in enumerate(zip_longest(schedule.phases(), schedule.phases())):
+        if first is None or second is None or _shape(first) != _shape(second):
             raise _fail(schedule, "S6", f"phase {p}", "iterating twice gives different phases")
         for s in range(first.steps):
             written: set[int] = set()
@@ -119,8 +122,18 @@ def check_steps(schedule: Schedule) -> int:
 
 def _check_repeat(schedule: Schedule, step: Step, again: Step, where: str) -> None:
     for name in Step.__slots__:
-        if not np.array_equal(getattr(step, name), getattr(again, name)):
-            raise _fail(schedule, "S6", where, f"iterating twice gives another {name}")
+        one, other = getattr(step, name), getattr(again, name)
+        if one.shape != other.shape:
+            raise _fail(schedule, "S6", where, "iterating twice gives another number of rows")
+        bad = one != other
+        if bad.any():
+            what = f"iterating twice gives row {_first(bad)} another {name}"
+            raise _fail(schedule, "S6", where, what)
+
+
+def _row(step: Step, slots: npt.NDArray[np.bool_], k: int) -> int:
+    """Return the row behind the k-th of the chosen entries of slots_of(step)."""
+    return int(np.repeat(np.arange(len(step.count)), step.count)[np.flatnonzero(slots)[k]])
 
 
 def _check_writes(schedule: Schedule, step: Step, written: set[int], where: str) -> None:
@@ -130,17 +143,16 @@ def _check_writes(schedule: Schedule, step: Step, written: set[int], where: str)
     writes = dst.astype(np.int64) * nslots + dst_slot
     places, counts = np.unique(writes, return_counts=True)
     if (counts > 1).any():
-        rank, slot = divmod(int(places[_first(counts > 1)]), nslots)
-        raise _fail(schedule, "S2", where, f"two rows write slot {slot} of rank {rank}")
+        place = int(places[_first(counts > 1)])
+        both = " and ".join(str(_row(step, writes == place, k)) for k in (0, 1))
+        what = f"rows {both} write slot {place % nslots} of rank {place // nslots}"
+        raise _fail(schedule, "S2", where, what)
     stale = written.intersection(reads.tolist()) if written else set()
     if stale:
-        rank, slot = divmod(min(stale), nslots)
-        raise _fail(
-            schedule,
-            "S7",
-            where,
-            f"slot {slot} of rank {rank} was written by an earlier move of the repetition",
-        )
+        place = min(stale)
+        what = f"row {_row(step, reads == place, 0)} reads slot {place % nslots} of rank "
+        what += f"{place // nslots}, which an earlier move of the repetition wrote"
+        raise _fail(schedule, "S7", where, what)
     written.update(writes.tolist())
 
 

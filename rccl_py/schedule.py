@@ -86,6 +86,7 @@ class Move:
         """Return repetition `s` as a Step."""
         r = self.rows
         src_slot, dst_slot = self.slots(s)
+        src_slot.flags.writeable = dst_slot.flags.writeable = False  # S4
         return Step(r.src, r.dst, src_slot, dst_slot, r.count, r.op, r.channel)
 
     def after(self, s0: int) -> Move:
@@ -111,7 +112,7 @@ class Phase:
 
 
 def _column(value: npt.ArrayLike, length: int) -> I32:
-    column = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype=np.int32), (length,)))
+    column = np.array(np.broadcast_to(np.asarray(value, dtype=np.int32), (length,)))
     column.flags.writeable = False
     return column
 

@@ -1,6 +1,6 @@
 """Under mpirun or not: who this process is, who may speak, and how all of them leave.
 
-Owns the launchers' environment variables. mpi4py is imported when a launcher is there, never else.
+Owns the launchers' environment variables. MPI is loaded when a launcher is there, never else.
 """
 
 from __future__ import annotations
@@ -44,12 +44,9 @@ def world_of(launch: Launch) -> Any:
     """Return MPI's world communicator, or None when the process stands alone."""
     if not launch.spans:
         return None
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise RcclSystemError("started by mpirun, but mpi4py cannot be loaded "
-                              f"({error}): pip install 'rccl_py[mpi]'") from None  # fmt: skip
-    return MPI.COMM_WORLD
+    from ..transports.mpi import import_mpi
+
+    return import_mpi().COMM_WORLD
 
 
 @contextlib.contextmanager

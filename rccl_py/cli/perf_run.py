@@ -166,17 +166,12 @@ class Run:
                  "data (N/A)")  # fmt: skip
         return max(fitting, default=None)
 
-    def _half(self, exchange: Exchange | None, case: _Case, count: int,
-              in_place: bool) -> tuple[Measurement, Plan]:  # fmt: skip
-        """Return one half of a row, and the plan it is timed by."""
-        plan = self.comms[0].plan(self.collective.name, count, case.dtype,
-                                  root=max(case.root, 0), in_place=in_place)  # fmt: skip
-        size = self.collective.size(count * case.dtype.itemsize, self.n)
-        algbw = size / plan.time if plan.time > 0 else 0.0
+    def _half(self, exchange: Exchange | None, plan: Plan, count: int,
+              in_place: bool) -> Measurement:  # fmt: skip
+        algbw = plan.size / plan.time if plan.time > 0 else 0.0
         never = in_place and self.collective.in_place(0, 0) == -1
         wrong = None if exchange is None or never else self._checked(exchange, count, in_place)
-        busbw = algbw * self.collective.factor(self.n)
-        return Measurement(plan.time, algbw, busbw, wrong), plan
+        return Measurement(plan.time, algbw, algbw * self.collective.factor(self.n), wrong)
 
     def _checked(self, exchange: Exchange, count: int, in_place: bool) -> int:
         """Return the wrong elements, on all ranks, of the first check that finds any."""
@@ -190,14 +185,13 @@ class Run:
         return wrong
 
     def _row(self, exchange: Exchange | None, case: _Case, count: int, cycle: int) -> Row:
-        halves: dict[bool, Measurement] = {}
-        for in_place in (False, True):
-            if self.columns.in_place if in_place else self.columns.out_of_place:
-                halves[in_place], plan = self._half(exchange, case, count, in_place)
-        size = self.collective.size(count * case.dtype.itemsize, self.n)
-        return Row(int(size), count, case.name, case.op.value if case.op else "none", case.root,
-                   halves.get(False), halves.get(True),
-                   plan.algorithm, plan.protocol, plan.nchannels, cycle)  # fmt: skip
+        plan = self.comms[0].plan(self.collective.name, count, case.dtype, root=max(case.root, 0))
+        halves = [self._half(exchange, plan, count, in_place) if wanted else None
+                  for in_place, wanted in ((False, self.columns.out_of_place),
+                                           (True, self.columns.in_place))]  # fmt: skip
+        return Row(int(plan.size), count, case.name, case.op.value if case.op else "none",
+                   case.root, *halves, plan.algorithm, plan.protocol, plan.nchannels,
+                   cycle)  # fmt: skip
 
     def _cycles(self, note: Callable[[str], None]) -> Iterator[int]:
         cycles = self.settings.cycles

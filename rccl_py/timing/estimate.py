@@ -30,7 +30,7 @@ __all__ = ["Loads", "Profile", "profile"]
 
 I64 = npt.NDArray[np.int64]
 
-_BLOCK = 1 << 18  # rows routed at a time: bounds memory, not results
+_BLOCK = 1 << 14  # rows routed at a time: bounds memory, not results
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -39,6 +39,15 @@ def import_mpi() -> Any:
     return MPI
 
 
+def _shared_memory_left() -> int:
+    """Return the bytes of shared memory this host can still give, less a tenth for others."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return 1 << 62
+    return found.f_bavail * found.f_frsize * 9 // 10
+
+
 class MpiTransport:
     """Runs schedules over one MPI communicator.
 
@@ -104,18 +113,28 @@ class MpiTransport:
             found.append([*parts, (first, 0)])
         return found
 
-    def _reserve(self, size: int) -> None:
-        """Make every rank's segment at least `size` bytes; collective, `size` is the same at all."""
+    def _reserve(self, size: int) -> bool:
+        """Make every rank's segment at least `size` bytes; return False where it cannot be.
+
+        Collective; `size` is the same at all ranks. Asking MPI for more than the host's shared
+        memory holds may hang or kill the job, so rank 0 looks first and tells the others.
+        """
         if size <= self._capacity:
-            return
+            return True
+        wanted = 2 * size  # a growing series of calls then reserves half as often
+        free = self.comm.bcast(_shared_memory_left() if self.rank == 0 else None)
+        wanted = wanted if wanted * self.size < free else size
+        if wanted * self.size >= free:
+            return False
         self._segments = []
         if self._window is not None:
             self._window.Free()
-        self._window = self._mpi.Win.Allocate_shared(size, 1, comm=self.comm)
-        self._capacity = size
+        self._window = self._mpi.Win.Allocate_shared(wanted, 1, comm=self.comm)
+        self._capacity = wanted
         for rank in range(self.size):
             memory, _ = self._window.Shared_query(rank)
-            self._segments.append(np.frombuffer(memory, dtype=np.uint8, count=size))
+            self._segments.append(np.frombuffer(memory, dtype=np.uint8, count=wanted))
+        return True
 
     def _run_shared(
         self,
@@ -128,7 +147,9 @@ class MpiTransport:
     ) -> None:
         extents = Extents(program, block)
         places = self._segment_layout(program, extents, dtype.itemsize)
-        self._reserve(max(parts[-1][0] for parts in places))
+        if not self._reserve(max(parts[-1][0] for parts in places)):
+            self._run_messages(program, block, source, target, op, dtype)
+            return
         peers = [
             [self._segments[rank][at : at + n * dtype.itemsize].view(dtype) for at, n in parts[:3]]
             for rank, parts in enumerate(places)

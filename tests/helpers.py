@@ -1,0 +1,197 @@
+"""What several tests share: recipes, the collectives in plain NumPy, and a slow twin of running.
+
+Nothing here uses the library's own table of starts and goals: an oracle must not ask the pupil.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from rccl_py.algorithms import ALGORITHMS, Algorithm, Recipe
+from rccl_py.algorithms.shapes import double_binary_tree, two_level_trees
+from rccl_py.schedule import COPY, Move, Phase, Rows, Schedule, Step
+
+SIZES = (1, 2, 3, 5, 8, 12)
+"""One, two, three, a prime, a power of two, and neither."""
+
+
+def algorithm(collective: str, name: str) -> Algorithm:
+    """Return the registry's row."""
+    return next(a for a in ALGORITHMS if (a.collective, a.name) == (collective, name))
+
+
+def many_rings(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return up to three different rings over n ranks and unequal weights."""
+    strides = [k for k in range(1, n) if gcd(k, n) == 1] or [1]
+    chosen = sorted({strides[0], strides[len(strides) // 2], strides[-1]})
+    orders = [[k * i % n for i in range(n)] for k in chosen]
+    return np.array(orders, dtype=np.int32), np.array([3, 1, 2][: len(orders)], dtype=np.int32)
+
+
+def recipe_of(n: int, root: int = 0, g: int | None = None, pieces: int = 1, *,
+              one_ring: bool = False) -> Recipe:  # fmt: skip
+    """Return a recipe for n ranks in nodes of g (None: one level), with several unequal rings."""
+    orders, weights = many_rings(n)
+    if one_ring:
+        orders, weights = np.arange(n, dtype=np.int32)[None, :], np.ones(1, dtype=np.int32)
+    if g is None:
+        return Recipe(n, root, orders, weights, double_binary_tree(n), pieces=pieces)
+    nodes = np.arange(n, dtype=np.int32).reshape(-1, g)
+    local, local_weights = many_rings(g)
+    return Recipe(n, root, orders, weights, two_level_trees(nodes, np.arange(g), n), nodes, local,
+                  local_weights, pieces)  # fmt: skip
+
+
+def divisors(n: int) -> list[int]:
+    """Return the sizes a node may have."""
+    return [g for g in range(1, n + 1) if n % g == 0]
+
+
+def built(collective: str, name: str, *args: Any, **kwargs: Any) -> Schedule:
+    """Return an algorithm's schedule for recipe_of(*args)."""
+    return algorithm(collective, name).build(recipe_of(*args, **kwargs))
+
+
+def of_steps(like: Schedule, phases: list[list[Step]]) -> Schedule:
+    """Return a schedule of exactly these phases, each a list of the steps posted together."""
+    fixed = [Phase(tuple(move_of(step) for step in steps)) for steps in phases]
+    return Schedule(like.collective, like.algorithm, like.nranks, like.root, like.layout,
+                    like.nchannels, lambda: iter(fixed))  # fmt: skip
+
+
+def move_of(step: Step) -> Move:
+    """Return the move that is `step` at every repetition."""
+    moved = Rows(step.src, step.dst, step.count, step.op, step.channel)
+    return Move(moved, lambda _s: (step.src_slot, step.dst_slot))
+
+
+def steps_of(schedule: Schedule) -> list[list[Step]]:
+    """Return every repetition's steps: one list a repetition, one step a move."""
+    return [[move.step(s) for move in phase.moves]
+            for phase in schedule.phases() for s in range(phase.steps)]  # fmt: skip
+
+
+def column(values: Any) -> np.ndarray:
+    """Return a read-only int32 column."""
+    made = np.array(values, dtype=np.int32)
+    made.flags.writeable = False
+    return made
+
+
+def step_of(*rows: tuple[int, ...], op: int = COPY, channel: int = 0) -> Step:
+    """Return a step of rows (src, dst, src_slot, dst_slot[, count[, op]])."""
+    full = [(*row, 1, op)[:6] if len(row) == 4 else (*row, op)[:6] for row in rows]
+    src, dst, src_slot, dst_slot, count, ops = (column(c) for c in zip(*full))
+    return Step(src, dst, src_slot, dst_slot, count, ops, column([channel] * len(rows)))
+
+
+# ---- what a collective is, in NumPy ---------------------------------------------------------
+
+
+def blocks(collective: str, n: int) -> tuple[int, int]:
+    """Return the blocks of an input and of an output."""
+    return (n if collective in ("reduce_scatter", "alltoall", "scatter") else 1,
+            n if collective in ("allgather", "alltoall", "gather") else 1)  # fmt: skip
+
+
+def has_input(collective: str, rank: int, root: int) -> bool:
+    """Return whether the rank's sendbuf means anything."""
+    return collective not in ("broadcast", "scatter") or rank == root
+
+
+def has_output(collective: str, rank: int, root: int) -> bool:
+    """Return whether the rank receives anything."""
+    return collective not in ("reduce", "gather") or rank == root
+
+
+def expected(collective: str, inputs: list[Any], root: int = 0, combine: Any = np.add) -> list[Any]:
+    """Return every rank's result, None where it has none."""
+    n = len(inputs)
+    if collective in ("broadcast", "scatter"):
+        parts = inputs[root].reshape(n if collective == "scatter" else 1, -1)
+        return [parts[r % len(parts)] for r in range(n)]
+    whole = np.concatenate(inputs)
+    if collective in ("allgather", "gather"):
+        results = [whole] * n
+    elif collective == "alltoall":
+        results = list(whole.reshape(n, n, -1).swapaxes(0, 1).reshape(n, -1))
+    else:
+        total = reduce(combine, inputs)
+        results = list(total.reshape(n, -1)) if collective == "reduce_scatter" else [total] * n
+    return [result if has_output(collective, r, root) else None for r, result in enumerate(results)]
+
+
+def buffers_of(collective: str, inputs: list[Any], root: int, in_place: list[bool],
+               garbage: Any) -> list[tuple[Any, Any]]:  # fmt: skip
+    """Return (input, output) arrays of every rank; in place they share memory as NCCL defines."""
+    n, pairs = len(inputs), []
+    for rank, data in enumerate(inputs):
+        many_in, many_out = blocks(collective, n)
+        block = len(data) // many_in
+        source = data.copy()
+        target = np.full(many_out * block, garbage, dtype=data.dtype)
+        where = root if collective in ("gather", "scatter") else rank
+        shares = in_place[rank] and collective != "alltoall" and (
+            collective not in ("gather", "scatter") or rank == root)  # fmt: skip
+        if shares and many_in == many_out:
+            target = source
+        elif shares and many_in > many_out:
+            target = source[where * block : (where + 1) * block]
+        elif shares:
+            target[where * block : (where + 1) * block] = source
+            source = target[where * block : (where + 1) * block]
+        pairs.append((source if has_input(collective, rank, root) else None,
+                      target if has_output(collective, rank, root) else None))  # fmt: skip
+    return pairs
+
+
+class SlowBuffers:
+    """Slots of every rank as views of its buffers, for `block` elements a block."""
+
+    def __init__(self, schedule: Schedule, block: int, pairs: list[tuple[Any, Any]], dtype: Any,
+                 garbage: Any) -> None:  # fmt: skip
+        layout, k = schedule.layout, schedule.layout.chunks
+        low = [c * block // k for c in range(k + 1)]
+        self.slots: list[list[np.ndarray]] = []
+        for pair in pairs:
+            views = []
+            for held, count in zip((*pair, None), (layout.inputs, layout.outputs, layout.scratch)):
+                whole = np.full(count * block, garbage, dtype=dtype) if held is None else held
+                views += [whole[b * block + low[c] : b * block + low[c + 1]]
+                          for b in range(count) for c in range(k)]  # fmt: skip
+            self.slots.append(views)
+
+    def run(self, schedule: Schedule, combine: Any) -> None:
+        """Run every step, one slot after another: all reads, then all writes."""
+        for step in schedule:
+            rows = list(zip(*(getattr(step, c).tolist() for c in
+                              ("src", "dst", "src_slot", "dst_slot", "count", "op"))))  # fmt: skip
+            read = [(dst, dst_slot + i, op, self.slots[src][src_slot + i].copy())
+                    for src, dst, src_slot, dst_slot, count, op in rows
+                    for i in range(count)]  # fmt: skip
+            for dst, slot, op, moved in read:
+                there = self.slots[dst][slot]
+                there[...] = moved if op == COPY else combine(there, moved)
+
+
+def slow_run(schedule: Schedule, block: int, pairs: list[tuple[Any, Any]], combine: Any,
+             garbage: Any = 77) -> None:  # fmt: skip
+    """Run `schedule` on the buffers, row by row; what a rank does not have starts as garbage."""
+    dtype = next(b.dtype for pair in pairs for b in pair if b is not None)
+    with np.errstate(all="ignore"):
+        SlowBuffers(schedule, block, pairs, dtype, garbage).run(schedule, combine)
+
+
+def is_right(schedule: Schedule, rng: np.random.Generator, in_place: bool) -> bool:
+    """Return whether running `schedule` on random whole numbers gives what NumPy gives."""
+    n, block = schedule.nranks, schedule.layout.chunks
+    many = blocks(schedule.collective, n)[0]
+    inputs = [rng.integers(1, 2**63, size=many * block, dtype=np.uint64) for _ in range(n)]
+    pairs = buffers_of(schedule.collective, inputs, schedule.root, [in_place] * n, 77)
+    slow_run(schedule, block, pairs, np.add, garbage=int(rng.integers(1, 2**63)))
+    wanted = expected(schedule.collective, inputs, schedule.root)
+    return all(w is None or np.array_equal(w, p[1]) for w, p in zip(wanted, pairs))
