@@ -7,6 +7,7 @@ which ranks have contributed to it; nothing twice, nothing missing, nothing of a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
 
@@ -236,27 +237,21 @@ def _check_goal(
 ) -> None:
     n, layout = schedule.nranks, schedule.layout
     goals = spec.goals(n, schedule.root)
-    everyone = _contributors(n, range(n))
+    origins: Iterable[Iterable[int]] = [range(n)] if spec.reduces else (
+        [spec.origin(part, n, schedule.root)] for part in range(int(goals.max()) + 1))  # fmt: skip
+    who = np.array([_contributors(n, ranks) for ranks in origins])
+    position = np.arange(layout.chunks)
     for rank in range(n):
-        for block, part in enumerate(goals[rank]):
-            if part < 0:
-                continue
-            slot = layout.output(block) + np.arange(layout.chunks)
-            place = slot if alias is None else alias[rank, slot]
-            wanted = part * layout.chunks + np.arange(layout.chunks) + 1
-            who = (
-                everyone
-                if spec.reduces
-                else _contributors(n, [spec.origin(int(part), n, schedule.root)])
-            )
-            got = buf[rank, place]
-            if not np.array_equal(got[:, 0], wanted.astype(np.uint64)) or (got[:, 1:] != who).any():
-                raise _fail(
-                    schedule,
-                    "its goal",
-                    f"rank {rank}",
-                    f"output block {block} does not hold part {part} with every contribution",
-                )
+        block = np.flatnonzero(goals[rank] >= 0)
+        part = goals[rank, block]
+        slot = layout.output(block)[:, None] + position
+        got = buf[rank, slot if alias is None else alias[rank, slot]]
+        bad = got[..., 0] != part[:, None] * layout.chunks + position + 1
+        bad |= (got[..., 1:] != who[0 * part if spec.reduces else part][:, None]).any(axis=2)
+        if bad.any():
+            first = _first(bad.any(axis=1))
+            what = f"output block {block[first]} does not hold part {part[first]} with every "
+            raise _fail(schedule, "its goal", f"rank {rank}", what + "contribution")
 
 
 def _contributors(n: int, ranks: Any) -> U64:
@@ -269,12 +264,11 @@ def _contributors(n: int, ranks: Any) -> U64:
 def _check_absent(schedule: Schedule, spec: Collective, buf: U64) -> None:
     """Refuse writes to the outputs of ranks that have none."""
     layout, absent = schedule.layout, spec.goals(schedule.nranks, schedule.root) < 0
-    for rank, block in np.argwhere(absent):
-        slot = layout.output(block) + np.arange(layout.chunks)
+    for rank in np.flatnonzero(absent.any(axis=1)):
+        slot = layout.output(np.flatnonzero(absent[rank]))[:, None] + np.arange(layout.chunks)
         if buf[rank, slot].any():
-            raise _fail(
-                schedule, "its goal", f"rank {rank}", "it has no output, yet one is written"
-            )
+            what = "it has no output, yet one is written"
+            raise _fail(schedule, "its goal", f"rank {rank}", what)
 
 
 def check(schedule: Schedule, *, steps: bool = True) -> None:

@@ -195,3 +195,25 @@ def is_right(schedule: Schedule, rng: np.random.Generator, in_place: bool) -> bo
     slow_run(schedule, block, pairs, np.add, garbage=int(rng.integers(1, 2**63)))
     wanted = expected(schedule.collective, inputs, schedule.root)
     return all(w is None or np.array_equal(w, p[1]) for w, p in zip(wanted, pairs))
+
+
+def mixes(schedule: Schedule, in_place: bool) -> bool:
+    """Return whether some reduction, used later or not, joins different parts or a rank twice."""
+    n, mixed = schedule.nranks, []
+    reduces = schedule.collective in ("allreduce", "reduce", "reduce_scatter")
+
+    def join(there: Any, arriving: Any) -> Any:
+        if there is None or arriving is None:
+            mixed.append(there is not arriving)
+            return there
+        mixed.append(there[0] != arriving[0] or bool(there[1] & arriving[1]))
+        return there[0], there[1] | arriving[1]
+
+    many = blocks(schedule.collective, n)[0] * schedule.layout.chunks
+    inputs = [np.empty(many, dtype=object) for _ in range(n)]
+    for rank, held in enumerate(inputs):
+        for i in range(many):
+            held[i] = (i if reduces else (rank, i)), frozenset([rank])
+    pairs = buffers_of(schedule.collective, inputs, schedule.root, [in_place] * n, None)
+    slow_run(schedule, schedule.layout.chunks, pairs, np.frompyfunc(join, 2, 1), garbage=None)
+    return any(mixed)

@@ -111,7 +111,9 @@ def test_a_pipeline_starts_each_piece_one_step_later_and_a_stride_on(shape, piec
 def test_shifted_adds_to_every_slot_and_keeps_the_rows_themselves(by):
     stages = [tagged(0, 3), tagged(1, 1, 2)]
     moved = list(shifted(stages, by))
-    wanted = [[(a, b, c + by, d + by, e, f) for a, b, c, d, e, f in step] for step in listed(stages)]
+    wanted = [
+        [(a, b, c + by, d + by, e, f) for a, b, c, d, e, f in step] for step in listed(stages)
+    ]
     assert listed(moved) == wanted
     assert all(new.rows is old.rows for p, q in zip(moved, stages)
                for new, old in zip(p.moves, q.moves))  # fmt: skip
@@ -162,8 +164,10 @@ def test_rows_have_the_length_of_the_array_they_are_given(length):
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("collective, name", [("allreduce", "ring"), ("allreduce", "tree"),
-                                              ("alltoall", "bruck"), ("gather", "tree")])  # fmt: skip
+@pytest.mark.parametrize(
+    "collective, name",
+    [("allreduce", "ring"), ("allreduce", "tree"), ("alltoall", "bruck"), ("gather", "tree")],
+)
 def test_iterating_twice_gives_the_same_steps(collective, name, n):
     schedule = built(collective, name, n, 0, pieces=1)
     first, second = ([listed_step(x) for x in schedule] for _ in range(2))

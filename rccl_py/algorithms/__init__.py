@@ -88,7 +88,7 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
         f"hier-{inside.name}-{between.name}",
         "hier",
         partial(build, inside, between),
-        pieces=16 if collective == "allreduce" else 1,
+        pieces=16 if collective == "allreduce" else 4,
         two_level=True,
         rows=_two_stage if collective == "allreduce" else _square,
     )

@@ -101,7 +101,7 @@ def _rail_trees(n: int, rails: Ints, block: Ints, width: int) -> Iterator[Phase]
     yield from tree_broadcast(parents[used], first[used], slots[used])
 
 
-def _block_groups(nodes: Ints, orders: Ints, shares: Shares, base: int) -> tuple[Ints, ...]:
+def _block_groups(nodes: Ints, orders: Ints, shares: Shares, chunks: int) -> tuple[Ints, ...]:
     """Return groups that split, inside every node, the blocks of each node's ranks.
 
     One group per (channel, node, node whose blocks they are): int[k * N * N, g], with own slots,
@@ -109,7 +109,7 @@ def _block_groups(nodes: Ints, orders: Ints, shares: Shares, base: int) -> tuple
     """
     count, g = nodes.shape
     k = len(orders)
-    block = base + nodes * shares.total  # first slot of the block of rank (b, l)
+    block = nodes * chunks  # first slot of the block of rank (b, l)
     group = np.broadcast_to(
         _local_groups(nodes, orders).reshape(k, count, 1, g), (k, count, count, g)
     )
@@ -123,14 +123,18 @@ def reduce_scatter(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
     """Return reduce-scatter inside for every node's blocks, then on rails."""
     nodes, n = _nodes(recipe), recipe.n
     orders, shares = _inside(inside, recipe)
-    layout = Layout(shares.total, n, 1, n)
+    layout = Layout(recipe.pieces * shares.total, n, 1, n)
     base = int(layout.scratch_block())
     ranks = np.arange(n)
 
+    def piece() -> Iterator[Phase]:
+        groups = _block_groups(nodes, orders, shares, layout.chunks)
+        yield from inside.reduce_scatter(*groups)
+        yield from between.reduce_scatter(nodes.T, nodes.T * layout.chunks, shares.total, 0)
+
     def phases() -> Iterator[Phase]:
         yield local_copy(ranks, layout.input(), base, n * layout.chunks)
-        yield from inside.reduce_scatter(*_block_groups(nodes, orders, shares, base))
-        yield from between.reduce_scatter(nodes.T, base + nodes.T * shares.total, shares.total, 0)
+        yield from pipeline(piece(), recipe.pieces, shares.total, base)
         yield local_copy(ranks, layout.scratch_block(ranks), layout.output(), layout.chunks)
 
     name = f"hier-{inside.name}-{between.name}"
@@ -141,14 +145,16 @@ def allgather(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
     """Return allgather on rails, then inside for every node's blocks."""
     nodes, n = _nodes(recipe), recipe.n
     orders, shares = _inside(inside, recipe)
-    layout = Layout(shares.total, 1, n)
-    base = int(layout.output())
+    layout = Layout(recipe.pieces * shares.total, 1, n)
     ranks = np.arange(n)
+
+    def piece() -> Iterator[Phase]:
+        yield from between.allgather(nodes.T, nodes.T * layout.chunks, shares.total, 0)
+        yield from inside.allgather(*_block_groups(nodes, orders, shares, layout.chunks))
 
     def phases() -> Iterator[Phase]:
         yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)
-        yield from between.allgather(nodes.T, base + nodes.T * shares.total, shares.total, 0)
-        yield from inside.allgather(*_block_groups(nodes, orders, shares, base))
+        yield from pipeline(piece(), recipe.pieces, shares.total, int(layout.output()))
 
     name = f"hier-{inside.name}-{between.name}"
     return scheduled("allgather", name, recipe, layout, len(orders), phases)

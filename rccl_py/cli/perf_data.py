@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import group
 from ..collectives import Collective
+from ..comm import group
 from ..patterns import Pattern, fill, pattern, period_for, wrong
 from ..reduce_ops import ReduceOp
 

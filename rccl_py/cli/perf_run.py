@@ -26,6 +26,7 @@ from ..planner import Plan
 from ..reduce_ops import ReduceOp, op_named
 from ..report import Columns, Config, Measurement, Rank, Row
 from ..topology import Topology
+from ..units import format_size
 from .common import topology_from
 from .perf_arguments import Settings
 from .perf_data import Exchange, available_memory, block_of, buffer_bytes
@@ -209,11 +210,12 @@ class Run:
             if largest is not None:
                 exchange = Exchange(self.comms, self.collective, case.dtype, case.op,
                                     max(case.root, 0), largest)  # fmt: skip
-            for cycle, size in itertools.product(self._cycles(note), self.settings.sizes()):
-                begin(f"{size} B {case.name} {case.op or ''}")
-                count = block_of(self.collective, size, itemsize, self.n)
-                moved = largest is not None and count <= largest
-                yield self._row(exchange if moved else None, case, count, cycle)
+            for cycle in self._cycles(note):
+                for size in self.settings.sizes():
+                    begin(f"{format_size(size)} {case.name} {case.op or ''}")
+                    count = block_of(self.collective, size, itemsize, self.n)
+                    moved = largest is not None and count <= largest
+                    yield self._row(exchange if moved else None, case, count, cycle)
 
 
 def prepared(arguments: argparse.Namespace, settings: Settings, world: Any) -> Run:

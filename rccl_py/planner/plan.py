@@ -206,7 +206,6 @@ class Planner:
                     unfit.append(Candidate(algorithm.name, "", 0, 0, np.inf, reason))
                     continue
                 options += self._profiled(algorithm, root)
-            self._loads.forget_objects()
             self._options[key] = options, unfit
         return self._options[key]
 
@@ -216,6 +215,9 @@ class Planner:
         for pieces in (p for p in _PIECES if p <= most):
             schedule = algorithm.build(replace(self.recipe(root, pieces), memo=memo))
             yield _Option(algorithm, pieces, schedule, profile(schedule, self.fabric, self._loads))
+        # Rows are made again if the schedule runs; kept for every candidate they are the peak.
+        memo.clear()
+        self._loads.forget_objects()
 
     def plan(self, collective: str, block: float, root: int = 0) -> Plan:
         """Return the plan of a call whose block (what one rank contributes) is `block` bytes.

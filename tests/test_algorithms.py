@@ -1,0 +1,269 @@
+"""Steps, rows and bytes of every algorithm are what its formula says, for n in 1..33.
+
+A step is a repetition of a phase in which something crosses between ranks; bytes are counted in
+blocks of the collective: what one rank contributes (or, of a reduce_scatter, receives).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+from helpers import algorithm, built, divisors, recipe_of, steps_of
+
+from rccl_py.algorithms import ALGORITHMS, FAMILIES, algorithms_of
+from rccl_py.algorithms.flat import depths
+from rccl_py.algorithms.shapes import (
+    binomial,
+    chains,
+    double_binary_tree,
+    rooted_double_tree,
+    star,
+    two_level_trees,
+)
+from rccl_py.collectives import COLLECTIVES
+
+RANKS = range(1, 34)
+by_name = pytest.mark.parametrize("row", ALGORITHMS, ids=lambda a: f"{a.collective}/{a.name}")
+
+
+def log2(n: int) -> int:
+    """Return the smallest k with 2^k >= n."""
+    return (n - 1).bit_length()
+
+
+def any_(n: int) -> int:
+    return int(n > 1)
+
+
+def hung_below(n: int) -> int:
+    """Return the depth of a double tree over the other ranks, hung below a root."""
+    return 0 if n == 1 else 1 + log2(n - 1)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """steps(n, g, N) and sent(n, g, N): blocks the busiest sender sends; nodes of g, N of them."""
+
+    steps: Callable[[int, int, int], int]
+    sent: Callable[[int, int, int], Fraction | int] | None = None
+
+
+_HALF = {"ring": lambda n: n - 1, "direct": any_, "circulant": log2}
+
+
+def _halves() -> dict[tuple[str, str], Formula]:
+    table = {}
+    for name, steps in _HALF.items():
+        title = "direct-twoshot" if name == "direct" else name
+        table["allreduce", title] = Formula(lambda n, g, N, s=steps: 2 * s(n),
+                                            lambda n, g, N: Fraction(2 * (n - 1), n))  # fmt: skip
+        for collective in ("reduce_scatter", "allgather"):
+            table[collective, name] = Formula(lambda n, g, N, s=steps: s(n),
+                                              lambda n, g, N: n - 1)  # fmt: skip
+            for inner in ("direct", "ring"):
+                table[collective, f"hier-{inner}-{name}"] = Formula(
+                    lambda n, g, N, i=_HALF[inner], s=steps: i(g) + s(N), lambda n, g, N: n - 1
+                )
+    for inner in ("direct", "ring"):
+        for name, steps in _HALF.items():
+            table["allreduce", f"hier-{inner}-{name}"] = Formula(
+                lambda n, g, N, i=_HALF[inner], s=steps: 2 * (i(g) + s(N)),
+                lambda n, g, N: Fraction(2 * (n - 1), n),
+            )
+        table["allreduce", f"hier-{inner}-tree"] = Formula(
+            lambda n, g, N, i=_HALF[inner]: 2 * (i(g) + log2(N))
+        )
+    return table
+
+
+FORMULAS: dict[tuple[str, str], Formula] = {
+    **_halves(),
+    ("allreduce", "tree"): Formula(lambda n, g, N: 2 * log2(n)),
+    ("allreduce", "direct-oneshot"): Formula(lambda n, g, N: any_(n), lambda n, g, N: n - 1),
+    ("alltoall", "direct"): Formula(lambda n, g, N: any_(n), lambda n, g, N: n - 1),
+    ("alltoall", "pairwise"): Formula(lambda n, g, N: n - 1, lambda n, g, N: n - 1),
+    ("alltoall", "ring"): Formula(lambda n, g, N: n - 1, lambda n, g, N: n * (n - 1) // 2),
+    ("alltoall", "bruck"): Formula(
+        lambda n, g, N: log2(n), lambda n, g, N: sum(d.bit_count() for d in range(n))),
+    ("alltoall", "hier-direct-direct"): Formula(
+        lambda n, g, N: any_(g) + any_(N), lambda n, g, N: (g - 1) * N + (N - 1) * g),
+    ("broadcast", "ring"): Formula(lambda n, g, N: n - 1, lambda n, g, N: any_(n)),
+    ("broadcast", "tree"): Formula(lambda n, g, N: hung_below(n)),
+    ("broadcast", "direct-oneshot"): Formula(lambda n, g, N: any_(n), lambda n, g, N: n - 1),
+    ("broadcast", "direct-twoshot"): Formula(
+        lambda n, g, N: 2 * any_(n), lambda n, g, N: Fraction(2 * (n - 1), n)),
+    ("reduce", "ring"): Formula(lambda n, g, N: n - 1, lambda n, g, N: any_(n)),
+    ("reduce", "tree"): Formula(lambda n, g, N: hung_below(n), lambda n, g, N: any_(n)),
+    ("reduce", "direct-oneshot"): Formula(lambda n, g, N: any_(n), lambda n, g, N: any_(n)),
+    ("reduce", "direct-twoshot"): Formula(lambda n, g, N: 2 * any_(n), lambda n, g, N: any_(n)),
+    **{(c, f"hier-direct-{between}"): Formula(
+        lambda n, g, N, s=steps: 2 * any_(g) + s(N))
+       for c in ("broadcast", "reduce")
+       for between, steps in (("ring", _HALF["ring"]), ("tree", hung_below), ("direct", any_))},
+    **{(c, "direct"): Formula(lambda n, g, N: any_(n), sent)
+       for c, sent in (("gather", lambda n, g, N: any_(n)), ("scatter", lambda n, g, N: n - 1))},
+    ("gather", "ring"): Formula(lambda n, g, N: n - 1),
+    ("scatter", "ring"): Formula(lambda n, g, N: n - 1, lambda n, g, N: n - 1),
+    ("gather", "tree"): Formula(lambda n, g, N: max(d.bit_count() for d in range(n))),
+    ("scatter", "tree"): Formula(
+        lambda n, g, N: max(d.bit_count() for d in range(n)), lambda n, g, N: n - 1),
+    ("gather", "hier-direct-direct"): Formula(
+        lambda n, g, N: any_(g) + any_(N), lambda n, g, N: N if g > 1 else any_(N)),
+    ("scatter", "hier-direct-direct"): Formula(
+        lambda n, g, N: any_(g) + any_(N), lambda n, g, N: (g - 1) * N + N - 1),
+}  # fmt: skip
+
+
+@cache
+def counted(collective: str, name: str, n: int, g: int | None,
+            pieces: int = 1) -> tuple[int, list[Fraction]]:  # fmt: skip
+    """Return (repetitions in which something crosses between ranks, blocks each rank sends)."""
+    schedule = built(collective, name, n, n // 2, g, pieces)
+    crossing, slots = 0, np.zeros(n)
+    for steps in steps_of(schedule):
+        crossed = False
+        for step in steps:
+            far = step.src != step.dst
+            crossed |= bool(far.any())
+            slots += np.bincount(step.src[far], weights=step.count[far], minlength=n)
+        crossing += crossed
+    return crossing, [Fraction(int(s), schedule.layout.chunks) for s in slots]
+
+
+def crossing_steps(row, n: int, g: int, pieces: int = 1) -> int:
+    return counted(row.collective, row.name, n, g if row.two_level else None, pieces)[0]
+
+
+def sent_blocks(row, n: int, g: int, pieces: int = 1) -> list[Fraction]:
+    return counted(row.collective, row.name, n, g if row.two_level else None, pieces)[1]
+
+
+def cases(row) -> list[tuple[int, int, int]]:
+    """Return (n, g, N) for every n, and every size of node."""
+    return [(n, g, n // g) for n in RANKS for g in (divisors(n) if row.two_level else [n])]
+
+
+def test_every_algorithm_has_a_formula_and_every_formula_an_algorithm():
+    assert set(FORMULAS) == {(a.collective, a.name) for a in ALGORITHMS}
+
+
+@by_name
+def test_steps_are_as_many_as_the_formula_says(row):
+    formula = FORMULAS[row.collective, row.name]
+    found = {case: crossing_steps(row, *case[:2]) for case in cases(row)}
+    assert found == {case: formula.steps(*case) for case in cases(row)}
+
+
+@pytest.mark.parametrize("row", [a for a in ALGORITHMS if FORMULAS[a.collective, a.name].sent],
+                         ids=lambda a: f"{a.collective}/{a.name}")  # fmt: skip
+def test_the_busiest_rank_sends_as_many_blocks_as_the_formula_says(row):
+    formula = FORMULAS[row.collective, row.name]
+    found = {case: max(sent_blocks(row, *case[:2])) for case in cases(row)}
+    assert found == {case: formula.sent(*case) for case in cases(row)}
+
+
+@pytest.mark.parametrize("row", [a for a in ALGORITHMS if a.pieces > 1],
+                         ids=lambda a: f"{a.collective}/{a.name}")  # fmt: skip
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])
+def test_p_pieces_take_p_minus_1_steps_more_and_send_the_same(row, n):
+    g = max(divisors(n)[:-1], default=1)
+    one, three = crossing_steps(row, n, g), crossing_steps(row, n, g, 3)
+    assert three == (one + 2 if one else 0)
+    assert sent_blocks(row, n, g, 3) == sent_blocks(row, n, g)
+
+
+@by_name
+def test_what_is_sent_in_all_is_at_least_what_the_collective_must_move(row):
+    for n, g, _ in cases(row):
+        least = {"allreduce": 2 * (n - 1), "alltoall": n * (n - 1), "allgather": n * (n - 1),
+                 "reduce_scatter": n * (n - 1)}.get(row.collective, n - 1)  # fmt: skip
+        assert sum(sent_blocks(row, n, g)) >= least
+
+
+@pytest.mark.parametrize("row", [a for a in ALGORITHMS if a.collective in ("allreduce", "reduce",
+    "broadcast") and ("tree" in a.name or "ring" in a.name or "hier" in a.name)],
+    ids=lambda a: f"{a.collective}/{a.name}")  # fmt: skip
+def test_trees_rings_and_their_compositions_send_the_least_there_is_in_all(row):
+    for n, g, _ in cases(row):
+        least = (2 if row.collective == "allreduce" else 1) * (n - 1)
+        scattered = row.collective != "allreduce" and row.two_level  # g - 1 parts go twice
+        assert sum(sent_blocks(row, n, g)) == least + (Fraction(g - 1, g) if scattered else 0)
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_circulant_halves_send_exactly_n_minus_1_blocks_at_every_rank(n):
+    for collective in ("reduce_scatter", "allgather"):
+        assert sent_blocks(algorithm(collective, "circulant"), n, n) == [n - 1] * n
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_no_rank_of_a_tree_allreduce_sends_more_than_twice_the_data(n):
+    assert max(sent_blocks(algorithm("allreduce", "tree"), n, n)) <= 2
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_the_double_binary_tree_is_shallow_and_gives_a_rank_at_most_two_children(n):
+    trees = double_binary_tree(n)
+    children = [np.bincount(tree[tree >= 0], minlength=n) for tree in trees]
+    assert depths(trees).max() == log2(n)
+    assert (children[0] + children[1]).max() <= 2
+    inner_in_both = int(((children[0] > 0) & (children[1] > 0)).sum())
+    assert inner_in_both <= n % 2
+
+
+def parents_of(kind: str, n: int, root: int) -> np.ndarray:
+    if kind == "chains":
+        return chains(recipe_of(n).rings, root)
+    return {"binomial": binomial, "star": star, "double": rooted_double_tree}[kind](n, root)
+
+
+@pytest.mark.parametrize("kind", ["chains", "binomial", "star", "double"])
+@pytest.mark.parametrize("n", RANKS)
+def test_a_rooted_tree_reaches_every_rank_from_its_root(kind, n):
+    for root in range(n):
+        for tree in parents_of(kind, n, root):
+            assert np.flatnonzero(tree < 0).tolist() == [root]
+            depth = depths(tree[None])[0]  # ends only if there is no cycle
+            assert (depth == 0).sum() == 1 and depth.max(initial=0) < n
+
+
+@pytest.mark.parametrize("count, g", [(1, 1), (1, 4), (2, 1), (2, 3), (3, 2), (4, 8), (5, 3)])
+def test_two_level_trees_cross_between_nodes_only_from_head_to_head(count, g):
+    nodes = np.arange(count * g).reshape(count, g)
+    trees = two_level_trees(nodes, np.arange(g), count * g)
+    assert len(trees) == 2 * g
+    for t, tree in enumerate(trees):
+        child = np.flatnonzero(tree >= 0)
+        crossing = child[child // g != tree[child] // g]
+        assert len(child) == count * g - 1 and len(crossing) == count - 1
+        assert set(crossing % g) <= {t // 2} and set(tree[crossing] % g) <= {t // 2}
+
+
+def test_names_are_unique_and_every_collective_has_several_algorithms():
+    names = [(a.collective, a.name) for a in ALGORITHMS]
+    assert len(set(names)) == len(names)
+    assert all(len(algorithms_of(collective)) >= 4 for collective in COLLECTIVES)
+    assert set(FAMILIES) == {a.family for a in ALGORITHMS}
+
+
+@pytest.mark.parametrize("row", [a for a in ALGORITHMS if a.two_level], ids=lambda a: a.name)
+def test_a_two_level_form_crosses_between_nodes_only_on_rails(row):
+    for count, g in ((2, 3), (3, 2), (4, 4)):
+        for step in built(row.collective, row.name, count * g, 0, g):
+            far = step.src // g != step.dst // g
+            assert (step.src[far] % g == step.dst[far] % g).all()
+
+
+def test_weights_of_rings_are_the_shares_of_the_data_they_carry():
+    recipe = replace(recipe_of(5), weights=np.array([6, 2, 4], dtype=np.int32))
+    schedule = algorithm("allreduce", "ring").build(recipe)
+    carried = np.zeros(3)
+    for step in schedule:
+        far = step.src != step.dst
+        carried += np.bincount(step.channel[far], weights=step.count[far], minlength=3)
+    assert (carried / carried.sum()).tolist() == pytest.approx([6 / 12, 2 / 12, 4 / 12])
