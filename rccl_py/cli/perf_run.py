@@ -187,11 +187,11 @@ class Run:
 
     def _row(self, exchange: Exchange | None, case: _Case, count: int, cycle: int) -> Row:
         plan = self.comms[0].plan(self.collective.name, count, case.dtype, root=max(case.root, 0))
-        halves = [self._half(exchange, plan, count, in_place) if wanted else None
-                  for in_place, wanted in ((False, self.columns.out_of_place),
-                                           (True, self.columns.in_place))]  # fmt: skip
+        out, into = (self._half(exchange, plan, count, in_place) if wanted else None
+                     for in_place, wanted in ((False, self.columns.out_of_place),
+                                              (True, self.columns.in_place)))  # fmt: skip
         return Row(int(plan.size), count, case.name, case.op.value if case.op else "none",
-                   case.root, *halves, plan.algorithm, plan.protocol, plan.nchannels,
+                   case.root, out, into, plan.algorithm, plan.protocol, plan.nchannels,
                    cycle)  # fmt: skip
 
     def _cycles(self, note: Callable[[str], None]) -> Iterator[int]:

@@ -153,7 +153,7 @@ def _block(spec: Collective, source: Array | None, target: Array | None, n: int,
         given = ", ".join(f"{what} {total}" for _, what, total in found)
         raise InvalidArgument(
             f"{where}: the buffers do not fit: {given} elements; expected "
-            f"sendbuf {blocks[0]} x count and recvbuf {blocks[1]} x count"
+            f"{blocks[0]} and {blocks[1]} times one count"
         )
     return found[0][0]
 

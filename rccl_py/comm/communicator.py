@@ -209,7 +209,7 @@ class Communicator:
         self._call("reduce_scatter", sendbuf, recvbuf, op, 0)
 
     def alltoall(self, sendbuf: object, recvbuf: object) -> None:
-        """Put block j of rank r's sendbuf into block r of rank j's recvbuf (nranks * count each)."""
+        """Put block j of rank r's sendbuf into block r of rank j's recvbuf (nranks blocks each)."""
         self._call("alltoall", sendbuf, recvbuf, ReduceOp.SUM, 0)
 
     def broadcast(self, sendbuf: object, recvbuf: object, root: int = 0) -> None:

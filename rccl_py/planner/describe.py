@@ -37,7 +37,8 @@ def tree_lines(parents: I32, ranks: int) -> Iterator[str]:
 def _candidate_line(candidate: Candidate, best: bool) -> str:
     mark = "*" if best else " "
     if not np.isfinite(candidate.seconds):
-        return f"{mark} {candidate.algorithm:<22} {'-':<7} {'-':>8} {'-':>6} {'-':>12}  {candidate.reason}"
+        blank = f"{'-':<7} {'-':>8} {'-':>6} {'-':>12}"
+        return f"{mark} {candidate.algorithm:<22} {blank}  {candidate.reason}"
     return (
         f"{mark} {candidate.algorithm:<22} {candidate.protocol:<7} {candidate.nchannels:>8} "
         f"{candidate.pieces:>6} {candidate.seconds * 1e6:>12.2f}  "

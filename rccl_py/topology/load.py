@@ -105,9 +105,12 @@ def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
         spec: MachineSpec = _checked(data, MachineSpec, path)
         return topology_of(spec, str(path))
     cluster: ClusterSpec = _checked(data, ClusterSpec, path)
-    if path.resolve() in seen:
-        raise FormatError(f"{path}: node: {cluster.node!r} leads back to this file")
-    node = _read(cluster.node, (*seen, path.resolve()), path.parent)
+    try:
+        node = _read(cluster.node, (*seen, path), path.parent)
+    except FormatError:
+        raise
+    except InvalidArgument as error:
+        raise FormatError(f"{path}: node: {error}") from None
     if node.nodes > 1:
         raise FormatError(
             f"{path}: node: {cluster.node!r} is itself {node.nodes} nodes: name one node"
@@ -127,6 +130,8 @@ def _read(name: str, seen: tuple[Path, ...] = (), near: Path | None = None) -> T
     path = Path(name)
     if near is not None and not path.is_absolute() and (near / path).exists():
         path = near / path
+    if path.resolve() in {p.resolve() for p in seen}:
+        raise FormatError(f"{seen[-1]}: node: {name!r} leads back to {path}")
     if "/" not in name and "\\" not in name and installed.is_file():
         return _from_yaml(installed, seen)
     if not path.exists():
