@@ -380,6 +380,14 @@ def test_an_unreadable_least_bandwidth_is_refused(capsys, monkeypatch):
     assert code == 2 and "NCCL_TESTS_MIN_BW" in err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_under_stdout_is_one_line():
+    command = [sys.executable, "-m", "rccl_py.cli.perf", *f"allreduce {BASE} -b 8 -e 8".split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "table" in done.stderr
+
+
 def test_help_names_every_flag_and_loads_no_numpy():
     code = ("import sys; from rccl_py.cli.perf import main; code = main(['--help']);"
             "assert 'numpy' not in sys.modules and 'networkx' not in sys.modules;"

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, RcclSystemError
 from .common import guarded
 from .perf_arguments import Settings, parsed, settings_from
 from .perf_files import check_writable, write_whole
@@ -83,8 +83,15 @@ class _Screen:
     def say(self, *lines: str) -> None:
         """Print lines of the table."""
         self.clear()
-        if self.speaks:
+        if not self.speaks:
+            return
+        try:
             print("\n".join(lines), flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # a full disk; what is still buffered must not be tried again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise RcclSystemError(f"the table cannot be written: {error.strerror}") from None
 
     def note(self, line: str) -> None:
         """Print a comment line, once."""

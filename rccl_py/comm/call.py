@@ -125,16 +125,13 @@ def _is_in_place(
     offset = 0 if which is None else which * block * larger.itemsize
     if which != -1 and smaller.ctypes.data == larger.ctypes.data + offset:
         return True
-    rule = (
-        "has no in-place form"
-        if which == -1
-        else (
-            "is in place when both are the same array"
-            if which is None
-            else f"is in place when the smaller is elements {which * block}..{(which + 1) * block - 1} of "
-            "the larger"
-        )
-    )
+    if which == -1:
+        rule = "has no in-place form"
+    elif which is None:
+        rule = "is in place when both are the same array"
+    else:
+        part = f"elements {which * block}..{(which + 1) * block - 1}"
+        rule = f"is in place when the smaller is {part} of the larger"
     raise InvalidArgument(f"{where}: sendbuf and recvbuf overlap; {spec.name} {rule}")
 
 
