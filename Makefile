@@ -30,6 +30,7 @@ $(VENV)/.made:
 
 $(VENV)/.run: $(VENV)/.made setup.py pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[mpi]'
+	@$(BIN)/python -m compileall -q rccl_py  # so that not every one of the processes compiles
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run

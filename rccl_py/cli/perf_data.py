@@ -111,14 +111,19 @@ class Exchange:
         self.work: dict[int, Array] = {}
         self.filled: Pattern | None = None
         self.reduced: Array | None = None
-        for rank in (comm.rank for comm in comms):
+        for comm in comms:
+            rank = comm.rank
             has_input = _has_input(collective, rank, root)
             has_output = _has_output(collective, rank, root)
+            # Memory that ranks of a host share: the transport then copies nothing in or out.
+            # Every rank asks, for nothing where it has no buffer: the request is collective.
+            sent = comm.mem_alloc(self.inputs * largest * has_input, dtype)
+            blocks = max(self.inputs * has_input, self.outputs) * has_output
+            worked = comm.mem_alloc(blocks * largest, dtype)
             if has_input:
-                self.send[rank] = np.empty(self.inputs * largest, dtype)
+                self.send[rank] = sent
             if has_output:
-                blocks = max(self.inputs * has_input, self.outputs)
-                self.work[rank] = np.empty(blocks * largest, dtype)
+                self.work[rank] = worked
 
     def _fill(self, count: int) -> Pattern:
         """Fill the send buffers, unless they hold what blocks of `count` need already."""

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,15 +21,17 @@ from .. import __version__
 from ..collectives import Collective, collective_named
 from ..comm import Communicator
 from ..dtypes import DTYPES, dtype_named, name_of
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, RcclError
 from ..planner import Plan
 from ..reduce_ops import ReduceOp, op_named
 from ..report import Columns, Config, Measurement, Rank, Row
-from ..topology import Topology
 from ..units import format_size
 from .common import topology_from
 from .perf_arguments import Settings
 from .perf_data import Exchange, available_memory, block_of, buffer_bytes
+
+if TYPE_CHECKING:
+    from ..topology import Topology
 
 __all__ = ["Run", "prepared"]
 
@@ -95,7 +97,7 @@ class Run:
 
     settings: Settings
     world: Any
-    topology: Topology
+    topology: Topology | None  # of the process that speaks; the others need none
     collective: Collective
     n: int
     cases: list[_Case]
@@ -130,6 +132,8 @@ class Run:
         t = self.topology
         own = (os.getpid(), socket.gethostname().split(".")[0])
         places = [own] * self.n if self.world is None else self.world.gather(own) or []
+        if t is None:
+            return []
         gpus = [data for _, data in t.node.nodes(data=True) if data["kind"] == "gpu"]
         # A topology file may name each GPU's bus; else the index makes one up.
         named = {d["index"]: d.get("busid") or f"0000:{d['index']:02x}:00" for d in gpus}
@@ -140,7 +144,7 @@ class Run:
 
     def where(self) -> dict[str, int]:
         """Return the columns of the records that tell how many ranks took part."""
-        if self.world is None:
+        if self.world is None or self.topology is None:
             return {"gpus": self.n}
         nodes = -(-self.n // self.topology.gpus_per_node)
         return {"nodes": nodes, "ranks": self.n, "ranksPerNode": -(-self.n // nodes),
@@ -218,15 +222,33 @@ class Run:
                     yield self._row(exchange if moved else None, case, count, cycle)
 
 
+def _machine(
+    arguments: argparse.Namespace, settings: Settings, world: Any
+) -> tuple[Topology | None, int]:
+    """Return the machine and the number of ranks; under mpirun the first process reads it."""
+    topology, n, failure = None, 0, None
+    if world is None or world.Get_rank() == 0:
+        try:
+            topology = topology_from(arguments)
+            n = _ranks_asked(settings, topology, world)
+        except RcclError as error:
+            failure = error
+    if world is not None:
+        n, failure = world.bcast((n, failure))
+    if failure is not None:
+        raise failure
+    return topology, n
+
+
 def prepared(arguments: argparse.Namespace, settings: Settings, world: Any) -> Run:
     """Return a run on the machine the arguments name; raises what is wrong with them."""
     collective = collective_named(settings.collective)
-    topology = topology_from(arguments)
-    n = _ranks_asked(settings, topology, world)
+    topology, n = _machine(arguments, settings, world)
     cases = _cases(settings, collective, n)
     algo, proto = settings.algo, settings.proto
-    if world is None:
-        comms = Communicator.init_all(topology, nranks=n, algo=algo, proto=proto)
-    else:
+    if world is not None:
         comms = [Communicator.from_mpi(world, topology, algo=algo, proto=proto)]
+    else:
+        assert topology is not None  # alone, this process has read it
+        comms = Communicator.init_all(topology, nranks=n, algo=algo, proto=proto)
     return Run(settings, world, topology, collective, n, cases, comms)

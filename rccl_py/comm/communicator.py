@@ -8,32 +8,51 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ..collectives import collective_named
 from ..dtypes import name_of
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, RcclError
 from ..fabric import Fabric
 from ..planner import Plan, Planner
 from ..reduce_ops import ReduceOp
-from ..topology import Topology, load, lower
 from .call import Call, Signature, checked_call, checked_dtype
 from .group import current
 from .world import LocalWorld, MpiWorld
 
-__all__ = ["Communicator", "planner_for"]
+if TYPE_CHECKING:
+    from ..topology import Topology
+
+__all__ = ["Communicator", "fabric_of"]
 
 
-def planner_for(
-    topology: str | Path | Topology, nranks: int | None, algo: str | None, proto: str | None
-) -> Planner:
-    """Return a Planner of the first `nranks` accelerators of a machine (all by default)."""
-    machine = topology if isinstance(topology, Topology) else load(topology)
+def fabric_of(topology: str | Path | Topology, nranks: int | None) -> Fabric:
+    """Return the fabric of the first `nranks` accelerators of a machine (all by default)."""
+    from ..topology import load, lower  # with networkx: only who reads a machine pays for it
+
+    machine = load(topology) if isinstance(topology, (str, Path)) else topology
     if nranks is not None and nranks < 1:
         raise InvalidArgument(f"{machine.name}: nranks {nranks}: expected 1 to {machine.ngpus}")
-    return Planner(lower(machine, nranks), algo, proto)
+    return lower(machine, nranks)
+
+
+def _fabric_from_first(comm: Any, topology: str | Path | Topology | None) -> Fabric:
+    """Return the fabric rank 0 read; its error is raised by all ranks."""
+    found: Fabric | RcclError | None = None
+    if comm.Get_rank() == 0:
+        try:
+            if topology is None:
+                raise InvalidArgument("from_mpi: rank 0 was given no topology")
+            found = fabric_of(topology, comm.Get_size())
+        except RcclError as error:
+            found = error
+    found = comm.bcast(found)
+    if not isinstance(found, Fabric):
+        raise found or InvalidArgument("from_mpi: rank 0 read no fabric")
+    return found
 
 
 class Communicator:
@@ -59,14 +78,14 @@ class Communicator:
         algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO. A collective runs when
         the last rank has called it, at the latest when the group ends.
         """
-        world = LocalWorld(planner_for(topology, nranks, algo, proto), waits=False)
+        world = LocalWorld(Planner(fabric_of(topology, nranks), algo, proto), waits=False)
         return [cls(rank, world) for rank in range(world.nranks)]
 
     @classmethod
     def from_mpi(
         cls,
         comm: Any,
-        topology: str | Path | Topology,
+        topology: str | Path | Topology | None,
         *,
         algo: str | None = None,
         proto: str | None = None,
@@ -74,12 +93,13 @@ class Communicator:
     ) -> Communicator:
         """Return this process's rank of a communicator over an mpi4py communicator.
 
-        Collective over `comm`. shared_memory False sends messages even between ranks of one host.
+        Collective over `comm`. The topology is read by rank 0; other ranks' is not looked at.
+        shared_memory False sends messages even between ranks of one host.
         Raises InvalidArgument when `comm` has more ranks than the machine has accelerators.
         """
         from ..transports.mpi import MpiTransport
 
-        planner = planner_for(topology, comm.Get_size(), algo, proto)
+        planner = Planner(_fabric_from_first(comm, topology), algo, proto)
         transport = MpiTransport(comm, shared_memory)
         return cls(transport.rank, MpiWorld(planner, transport))
 
@@ -132,6 +152,20 @@ class Communicator:
     def __repr__(self) -> str:
         state = "" if self._open else ", destroyed"
         return f"<Communicator rank {self._rank} of {self.nranks} on {self.fabric.name}{state}>"
+
+    def mem_alloc(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return an array of `count` elements that calls use without a copy (ncclMemAlloc).
+
+        Under mpirun a collective call (counts may differ, 0 included): the memory is shared with
+        the ranks of the host, until the communicator is destroyed. Else it is plain memory.
+        """
+        kind = checked_dtype(dtype)
+        if count < 0:
+            raise InvalidArgument(f"mem_alloc: count {count}: expected 0 or more")
+        if isinstance(self._world, MpiWorld):
+            memory: npt.NDArray[Any] = self._world.transport.allocate(count * kind.itemsize)
+            return memory.view(kind)
+        return np.empty(count, dtype=kind)
 
     def plan(
         self,

@@ -8,12 +8,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RemoteError
-from ..topology import Topology
-from .communicator import Communicator, planner_for
+from ..planner import Planner
+from .communicator import Communicator, fabric_of
 from .world import LocalWorld
+
+if TYPE_CHECKING:
+    from ..topology import Topology
 
 __all__ = ["run"]
 
@@ -32,7 +35,7 @@ def run(
     timeout: seconds a rank waits inside one collective before it says which ranks are missing.
     Raises the first error of the lowest rank that failed by itself.
     """
-    world = LocalWorld(planner_for(topology, nranks, algo, proto), waits=True)
+    world = LocalWorld(Planner(fabric_of(topology, nranks), algo, proto), waits=True)
     world.timeout = timeout
     results: list[Any] = [None] * world.nranks
     errors: dict[int, BaseException] = {}

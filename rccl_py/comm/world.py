@@ -177,17 +177,21 @@ class MpiWorld(World):
     def call(self, call: Call) -> None:
         """Run a call that every process makes."""
         number, self._made = self._made, self._made + 1
-        own = np.append(call.signature.numbers(), int(call.in_place))
-        rows = self.transport.agree(own)
-        if (rows[:, :-1] != own[:-1]).any():
+        signature = call.signature.numbers()
+        places = (*self.transport.locate(call.source), *self.transport.locate(call.target))
+        rows = self.transport.agree(np.concatenate([signature, [int(call.in_place)], places]))
+        said = len(signature)
+        if (rows[:, :said] != signature).any():
             signatures = ((r, Signature.of_numbers(row)) for r, row in enumerate(rows))
             error = mismatch(signatures, number)
             if error is not None:
                 raise error
         plan = self.plan(call.signature)
-        program = self.program(plan, bool(rows[:, -1].any()))
+        program = self.program(plan, bool(rows[:, said].any()))
         op, dtype = ReduceOp(call.signature.op), checked_dtype(call.signature.dtype)
-        self.transport.run(program, call.signature.block, call.source, call.target, op, dtype)
+        self.transport.run(
+            program, call.signature.block, call.source, call.target, op, dtype, rows[:, said + 1 :]
+        )
         if call.target is not None:
             finish(op, call.target, self.nranks)
         self._done(plan)

@@ -48,6 +48,22 @@ def _shared_memory_left() -> int:
     return found.f_bavail * found.f_frsize * 9 // 10
 
 
+class _Window:
+    """A segment of shared memory a rank, all readable by all: uint8 arrays by rank."""
+
+    def __init__(self, mpi: Any, comm: Any, size: int) -> None:
+        self._window = mpi.Win.Allocate_shared(size, 1, comm=comm)
+        self.segments: list[npt.NDArray[np.uint8]] = []
+        for rank in range(comm.Get_size()):
+            memory, _ = self._window.Shared_query(rank)
+            self.segments.append(np.frombuffer(memory, dtype=np.uint8))
+
+    def free(self) -> None:
+        """Give the memory back; collective."""
+        self.segments = []
+        self._window.Free()
+
+
 class MpiTransport:
     """Runs schedules over one MPI communicator.
 
@@ -62,9 +78,8 @@ class MpiTransport:
         one_host = host.Get_size() == self.size
         host.Free()
         self.shared = one_host and shared is not False
-        self._window: Any = None
-        self._capacity = 0
-        self._segments: list[npt.NDArray[np.uint8]] = []
+        self._staging: _Window | None = None
+        self._heaps: list[_Window] = []
 
     def agree(self, own: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return every rank's row of control numbers: int64[size, len(own)]."""
@@ -73,12 +88,35 @@ class MpiTransport:
         return rows
 
     def close(self) -> None:
-        """Free the window and the communicator."""
-        self._segments = []
-        if self._window is not None:
-            self._window.Free()
-            self._window = None
+        """Free the windows and the communicator; collective."""
+        for window in [self._staging, *self._heaps]:
+            if window is not None:
+                window.free()
+        self._staging, self._heaps = None, []
         self.comm.Free()
+
+    def allocate(self, size: int) -> npt.NDArray[np.uint8]:
+        """Return `size` bytes that other ranks of the host read without a copy; collective.
+
+        Sizes may differ between ranks. Plain memory where there is no shared memory to give.
+        """
+        total = int(self.agree(np.array([size])).sum())
+        if not self.shared or not self._fits(total):
+            return np.empty(size, dtype=np.uint8)
+        window = _Window(self._mpi, self.comm, size)
+        self._heaps.append(window)
+        own: npt.NDArray[np.uint8] = window.segments[self.rank]
+        return own
+
+    def locate(self, array: Array | None) -> tuple[int, int]:
+        """Return (window, first byte) of an array made by allocate(); (-1, 0) for any other."""
+        if array is not None and array.size:
+            for number, heap in enumerate(self._heaps):
+                mine = heap.segments[self.rank]
+                offset = array.ctypes.data - mine.ctypes.data
+                if offset >= 0 and offset + array.nbytes <= mine.size:
+                    return number, offset
+        return -1, 0
 
     def run(
         self,
@@ -88,88 +126,125 @@ class MpiTransport:
         target: Array | None,
         op: ReduceOp,
         dtype: Any,
+        places: npt.NDArray[np.int64],
     ) -> None:
-        """Run this rank's part of `program` on its flat buffers."""
+        """Run this rank's part of `program` on its flat buffers.
+
+        places: int64[size, 4], every rank's locate() of its input and of its output.
+        """
         if block == 0:
             return
-        run = self._run_shared if self.shared and self.size > 1 else self._run_messages
-        run(program, block, source, target, op, np.dtype(dtype))
+        kind = np.dtype(dtype)
+        if not (self.shared and self.size > 1):
+            self._run_messages(program, block, source, target, op, kind)
+            return
+        extents = Extents(program, block)
+        staged = self._staged(program, extents, kind.itemsize, places)
+        size = max(parts[-1][0] for parts in staged)
+        if self._reserve(size):
+            peers = self._views(program, extents, kind, places, staged)
+            self._run_shared(program, extents, source, target, op, peers)
+        else:
+            self._run_messages(program, block, source, target, op, kind)
 
     # ---- shared memory: every rank reads what arrives at it -----------------------------------
 
-    def _segment_layout(
-        self, program: Program, extents: Extents, itemsize: int
+    def _staged(
+        self, program: Program, extents: Extents, itemsize: int, places: npt.NDArray[np.int64]
     ) -> list[list[tuple[int, int]]]:
-        """Return, per rank, (first byte, elements) of input, output and scratch in its segment."""
-        layout, (reads_input, reads_output) = program.schedule.layout, program.remote_reads
-        input_elements = layout.inputs * extents.block if reads_input else 0
-        output_elements = layout.outputs * extents.block if reads_output else 0
+        """Return, per rank, (first byte, elements) of input, output, scratch and end in staging.
+
+        What others read must lie where they can: in a window of allocate(), or staged.
+        """
+        layout, reads = program.schedule.layout, program.remote_reads
         found = []
         for rank in range(self.size):
             first, parts = 0, []
-            for elements in (input_elements, output_elements, extents.scratch_elements(rank)):
+            wanted = [
+                blocks * extents.block if read and places[rank, 2 * side] < 0 else 0
+                for side, (blocks, read) in enumerate(zip((layout.inputs, layout.outputs), reads))
+            ]
+            for elements in (*wanted, extents.scratch_elements(rank)):
                 parts.append((first, elements))
                 first += -(-elements * itemsize // _ALIGN) * _ALIGN
             found.append([*parts, (first, 0)])
         return found
 
-    def _reserve(self, size: int) -> bool:
-        """Make every rank's segment at least `size` bytes; return False where it cannot be.
+    def _fits(self, size: int) -> bool:
+        """Return whether this host has `size` more bytes of shared memory; collective.
 
-        Collective; `size` is the same at all ranks. Asking MPI for more than the host's shared
-        memory holds may hang or kill the job, so rank 0 looks first and tells the others.
+        Asking MPI for more may hang or kill the job, so rank 0 looks and tells the others.
         """
-        if size <= self._capacity:
+        return bool(self.comm.bcast(size < _shared_memory_left() if self.rank == 0 else None))
+
+    def _reserve(self, size: int) -> bool:
+        """Make every rank's staging at least `size` bytes; return False where it cannot be.
+
+        Collective; `size` is the same at all ranks.
+        """
+        held = self._staging.segments[self.rank].size if self._staging is not None else 0
+        if size <= held:
             return True
-        wanted = 2 * size  # a growing series of calls then reserves half as often
-        free = self.comm.bcast(_shared_memory_left() if self.rank == 0 else None)
-        wanted = wanted if wanted * self.size < free else size
-        if wanted * self.size >= free:
-            return False
-        self._segments = []
-        if self._window is not None:
-            self._window.Free()
-        self._window = self._mpi.Win.Allocate_shared(wanted, 1, comm=self.comm)
-        self._capacity = wanted
-        for rank in range(self.size):
-            memory, _ = self._window.Shared_query(rank)
-            self._segments.append(np.frombuffer(memory, dtype=np.uint8, count=wanted))
-        return True
+        # Twice as much, so that a growing series of calls reserves half as often.
+        for wanted in (2 * size, size):
+            if self._fits(wanted * self.size):
+                if self._staging is not None:
+                    self._staging.free()
+                self._staging = _Window(self._mpi, self.comm, wanted)
+                return True
+        return False
+
+    def _views(
+        self,
+        program: Program,
+        extents: Extents,
+        kind: np.dtype[Any],
+        places: npt.NDArray[np.int64],
+        staged: list[list[tuple[int, int]]],
+    ) -> list[list[Array]]:
+        """Return every rank's input, output and scratch as far as others can read them."""
+        layout, views = program.schedule.layout, []
+        lengths = (layout.inputs * extents.block, layout.outputs * extents.block)
+        for rank, parts in enumerate(staged):
+            sides: list[Array] = []
+            for side, (at, elements) in enumerate(parts[:3]):
+                heap, offset = places[rank, 2 * side : 2 * side + 2] if side < 2 else (-1, 0)
+                memory = np.empty(0, dtype=np.uint8)
+                if heap >= 0:
+                    memory = self._heaps[heap].segments[rank]
+                    at, elements = int(offset), lengths[side]
+                elif elements and self._staging is not None:
+                    memory = self._staging.segments[rank]
+                sides.append(memory[at : at + elements * kind.itemsize].view(kind))
+            views.append(sides)
+        return views
 
     def _run_shared(
         self,
         program: Program,
-        block: int,
+        extents: Extents,
         source: Array | None,
         target: Array | None,
         op: ReduceOp,
-        dtype: np.dtype[Any],
+        peers: list[list[Array]],
     ) -> None:
-        extents = Extents(program, block)
-        places = self._segment_layout(program, extents, dtype.itemsize)
-        if not self._reserve(max(parts[-1][0] for parts in places)):
-            self._run_messages(program, block, source, target, op, dtype)
-            return
-        peers = [
-            [self._segments[rank][at : at + n * dtype.itemsize].view(dtype) for at, n in parts[:3]]
-            for rank, parts in enumerate(places)
-        ]
         mine = peers[self.rank]
         own: list[Array | None] = [source, target, mine[SCRATCH]]
-        if mine[INPUT].size and source is not None:
-            mine[INPUT][:] = source
-            own[INPUT] = mine[INPUT]
-        if mine[OUTPUT].size and target is not None:
-            own[OUTPUT] = mine[OUTPUT]
+        for side, buffer in ((INPUT, source), (OUTPUT, target)):
+            if buffer is not None and mine[side].size:
+                if side == INPUT and mine[side].ctypes.data != buffer.ctypes.data:
+                    mine[side][:] = buffer
+                own[side] = mine[side]
         self.comm.Barrier()
         for facts in program.steps:
             if facts.meets:
                 self.comm.Barrier()
             self._pull(extents, facts.step, facts.staged, own, peers, op)
-        # Nobody may leave, and write its segment anew, while another still reads it.
+        # Nobody may leave, and write its memory anew, while another still reads it.
         self.comm.Barrier()
-        if own[OUTPUT] is mine[OUTPUT] and target is not None and mine[OUTPUT].size:
-            target[:] = mine[OUTPUT]
+        result = own[OUTPUT]
+        if result is not None and target is not None and result.ctypes.data != target.ctypes.data:
+            target[:] = result
 
     def _pull(
         self,
