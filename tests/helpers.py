@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import reduce
 from math import gcd
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -217,3 +218,22 @@ def mixes(schedule: Schedule, in_place: bool) -> bool:
     pairs = buffers_of(schedule.collective, inputs, schedule.root, [in_place] * n, None)
     slow_run(schedule, schedule.layout.chunks, pairs, np.frompyfunc(join, 2, 1), garbage=None)
     return any(mixed)
+
+
+# ---- machines -------------------------------------------------------------------------------
+
+
+def machine(folder: Path, text: str, gpus: int = 4, name: str = "box") -> Path:
+    """Write a machine file: `text` besides its name, summary, device and number of GPUs."""
+    path = folder / f"{name}.yaml"
+    path.write_text(f"name: {name}\nsummary: of a test\ndevice: generic\ngpus: {gpus}\n{text}\n")
+    return path
+
+
+def raw_links(**bandwidths: float) -> str:
+    """Return the `links` of a machine, all of it usable: GB/s by name; port a NIC's, bus PCI's."""
+    media = {"port": "net", "bus": "pci"}
+    rows = [f"{name}: {{bandwidth: {rate}GB/s, latency: 1us, source: test, efficiency: 1, "
+            f"medium: {media.get(name, 'nvlink')}, message: 0us}}"
+            for name, rate in {"bus": 1e6, **bandwidths}.items()]  # fmt: skip
+    return "links: {" + ", ".join(rows) + "}\n"

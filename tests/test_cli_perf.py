@@ -6,13 +6,13 @@ import csv
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mpirun import mpirun
 
 from rccl_py.cli import perf_data, perf_launch
 from rccl_py.cli.perf import main
@@ -247,6 +247,9 @@ def test_a_call_that_moves_nothing_is_all_wrong(name):
         def __init__(self, rank):
             self.rank = rank
 
+        def mem_alloc(self, count, dtype):
+            return np.empty(count, dtype)
+
         def __getattr__(self, _name):
             return lambda *_args, **_options: None
 
@@ -454,23 +457,14 @@ def test_a_process_that_fails_alone_aborts_the_others(monkeypatch):
     assert world.code == 2
 
 
-def mpirun(n: int, text: str) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("mpirun")
-    if program is None:
-        pytest.skip("mpirun is not installed")
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-    environment = {
-        **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    }  # fmt: skip
-    command = [program, "-np", str(n), sys.executable, "-m", "rccl_py.cli.perf", *text.split()]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+def perf_processes(n: int, text: str) -> subprocess.CompletedProcess[str]:
+    return mpirun(n, "-m", "rccl_py.cli.perf", *text.split())
 
 
 @pytest.mark.mpi
 def test_eight_processes_print_one_table_like_one_process_does(capsys):
     text = f"allreduce {BASE} -b 8 -e 64K -f 8 -d bfloat16"
-    done = mpirun(8, text)
+    done = perf_processes(8, text)
     assert done.returncode == 0, done.stderr
     table = [line for line in done.stdout.splitlines() if ROW.match(line)]
     _, out, _ = run(capsys, text)
@@ -481,7 +475,7 @@ def test_eight_processes_print_one_table_like_one_process_does(capsys):
 
 @pytest.mark.mpi
 def test_two_processes_are_two_ranks_in_the_files(tmp_path):
-    done = mpirun(2, f"reduce_scatter {BASE} -g 8 -b 1K -e 4K -f 2 -o avg -d int8 "
+    done = perf_processes(2, f"reduce_scatter {BASE} -g 8 -b 1K -e 4K -f 2 -o avg -d int8 "
                      f"-x {tmp_path}/r.csv -J {tmp_path}/r.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "-g 8 has no effect under mpirun" in done.stdout
@@ -499,7 +493,7 @@ def test_two_processes_are_two_ranks_in_the_files(tmp_path):
      (2, f"allreduce {BASE} -J /nowhere/at/all.json", "/nowhere")],
 )  # fmt: skip
 def test_all_processes_leave_after_one_line(n, text, told):
-    done = mpirun(n, text)
+    done = perf_processes(n, text)
     ours = [line for line in done.stderr.splitlines() if line.startswith("rccl-perf:")]
     assert done.returncode == 2 and len(ours) == 1 and told in ours[0]
     assert "MPI_ABORT" not in done.stderr.upper() and done.stdout == ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
+from helpers import machine
 
 from rccl_py import Topology, load, lower
 from rccl_py.errors import FabricError, FormatError, InvalidArgument
@@ -17,13 +17,6 @@ from rccl_py.topology.build import SCALE_UP
 SWITCHED = "scale_up: {switch: {link: nvlink4, lanes: 18, switches: 3, hop: 0.1us}}"
 MESHED = "scale_up: {mesh: {link: xgmi-mi300}}"
 LINE = "scale_up: {pairs: [{link: xgmi-mi200, lanes: 2, pairs: [[0, 1], [1, 2], [2, 3]]}]}"
-
-
-def machine(folder: Path, text: str, gpus: int = 4, name: str = "box") -> Path:
-    """Write a machine file: `text` besides its name, summary, device and number of GPUs."""
-    path = folder / f"{name}.yaml"
-    path.write_text(f"name: {name}\nsummary: of a test\ndevice: generic\ngpus: {gpus}\n{text}\n")
-    return path
 
 
 CASES = {

@@ -81,8 +81,9 @@ class Case:
 
     @property
     def title(self) -> str:
-        graph = "" if self.launched else ", graph launch"
-        return f"{self.machine.rsplit('-', 1)[0]}{graph} | {self.nodes} x {self.ranks // self.nodes} | {self.collective}"
+        """The row's first three cells."""
+        name = self.machine.rsplit("-", 1)[0] + ("" if self.launched else ", graph launch")
+        return f"{name} | {self.nodes} x {self.ranks // self.nodes} | {self.collective}"
 
 
 def _sxm(machine: str, prefix: str, bounds: dict[tuple[int, str], float]) -> list[Case]:
@@ -99,9 +100,7 @@ def _sxm(machine: str, prefix: str, bounds: dict[tuple[int, str], float]) -> lis
             nvls = ranks == 8 and collective == "allreduce" and machine != "a100-8"
             note = "NVLS" if nvls else "" if bound else "two ranks"
             tables = ((f"nv_{prefix}_{ranks}gpu_{name}", 0),)
-            cases.append(
-                Case(machine, 1, ranks, collective, tables, None if nvls else bound, note)
-            )
+            cases.append(Case(machine, 1, ranks, collective, tables, None if nvls else bound, note))
     return cases
 
 
@@ -142,7 +141,7 @@ def measured(case: Case) -> dict[int, float]:
     best: dict[int, float] = {}
     for name, least in case.tables:
         for line in (FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines():
-            if line.startswith("#") or line.startswith("size_bytes"):
+            if line.startswith(("#", "size_bytes")):
                 continue
             size, time = int(line.split(",")[0]), float(line.split(",")[1]) * 1e-6
             if size >= least and time > 0:

@@ -70,8 +70,12 @@ def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[flo
     if inside:
         ours = used[used < own] % domain.nlinks
         source, target = np.unique(fabric.local[src]), np.unique(fabric.local[dst])
-        yield float(bandwidth[used[np.isin(domain.tail[ours], source)]].sum())
-        yield float(bandwidth[used[np.isin(domain.head[ours], target)]].sum())
+        tail, head = domain.tail[ours], domain.head[ours]
+        # A relayed route also crosses links inside its own side: those are no part of the cut.
+        leaves = np.isin(tail, source) & ~np.isin(head, source)
+        enters = np.isin(head, target) & ~np.isin(tail, target)
+        yield float(bandwidth[used[leaves]].sum())
+        yield float(bandwidth[used[enters]].sum())
         return
     ports = len(fabric.leaf)
     yield float(bandwidth[used[(used >= own) & (used < own + ports)]].sum())

@@ -146,6 +146,15 @@ def _direct(fabric: Fabric, ranks: I32) -> F64:
     return capacity.reshape(g, g)
 
 
+def _together(capacity: F64, orders: I32, weights: I32) -> float:
+    """Return the B/s that these rings carry together when each has its weight's share."""
+    load = np.zeros_like(capacity)
+    for order, weight in zip(orders, weights):
+        load[order, np.roll(order, -1)] += weight
+    used = load > 0
+    return float((capacity[used] / load[used]).min() * weights.sum())
+
+
 def _local_rings(capacity: F64) -> tuple[I32, I32, str]:
     g = len(capacity)
     off = capacity[~np.eye(g, dtype=bool)]
@@ -156,7 +165,13 @@ def _local_rings(capacity: F64) -> tuple[I32, I32, str]:
         orders = mesh_rings(g)
         return orders, np.ones(len(orders), dtype=np.int32), f"full mesh of {g}: disjoint cycles"
     if g <= _SEARCHED:
-        return *widest_rings(capacity), "search: widest cycle first, subtracted"
+        found = widest_rings(capacity)
+        if off.min() > 0:  # a mesh with some wider links: the greedy search may waste the others
+            orders = mesh_rings(g)
+            even = np.ones(len(orders), dtype=np.int32)
+            if _together(capacity, orders, even) >= _together(capacity, *found):
+                return orders, even, f"full mesh of {g}, unequal links: disjoint cycles"
+        return *found, "search: widest cycle first, subtracted"
     return *one, f"one ring in rank order (no mesh, more than {_SEARCHED} ranks)"
 
 
