@@ -132,7 +132,10 @@ class Planner:
         node, n = self.fabric.node, self.fabric.nranks
         sizes = np.bincount(node)
         sizes = sizes[sizes > 0]
-        if (sizes != sizes[0]).any() or (np.diff(node) < 0).any():
+        if (sizes != sizes[0]).any():
+            return None
+        together = node.reshape(-1, sizes[0])
+        if (together != together[:, :1]).any():
             return None
         locals_ = self.fabric.local.reshape(-1, sizes[0])
         if (locals_ != locals_[0]).any():

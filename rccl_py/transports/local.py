@@ -9,7 +9,7 @@ element is the schedule's either way, so the bits are the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..execute import execute, slots_of
 from ..reduce_ops import ReduceOp
-from ..schedule import COPY, Layout
+from ..schedule import COPY, I32, Layout, Step
 from .program import Extents, Program
 
 __all__ = ["Buffers", "run"]
@@ -27,7 +27,8 @@ Array = npt.NDArray[Any]
 Buffers = tuple[Array | None, Array | None]
 """A rank's flat input and output, None where the collective gives it none."""
 
-_SMALL = 1 << 22  # bytes of the padded array below which one fancy index a step is fastest
+_SLOT = 1 << 13  # bytes of a slot below which one fancy index a step beats one call a row
+_PADDED = 3 << 19  # KiB (1.5 GiB) the padded array may take
 _TILE = 1 << 17  # bytes of one row's tile: a position of all ranks then fits a core's cache
 _THREADED = 1 << 23  # bytes moved from which a second thread pays
 
@@ -38,43 +39,76 @@ def run(program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, 
     buffers are flat, contiguous and already checked. A rank whose input and output coincide calls
     in place.
     """
-    layout = program.schedule.layout
     if block == 0:
         return
-    padded = -(-block // layout.chunks) * np.dtype(dtype).itemsize
-    if padded * layout.nslots * len(buffers) <= _SMALL:
+    layout = program.schedule.layout
+    slot = -(-block // layout.chunks) * np.dtype(dtype).itemsize
+    filled = min(block, layout.chunks) * (layout.nslots // layout.chunks)
+    if slot <= _SLOT and slot * filled * len(buffers) <= _PADDED << 10:
         _run_padded(program, block, buffers, op, dtype)
     else:
         _run_columns(program, block, buffers, op, dtype)
 
 
-def _padding(layout: Layout, block: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return (element of each place, whether it is a real one): [chunks, widest position]."""
-    low = np.arange(layout.chunks + 1, dtype=np.int64) * block // layout.chunks
-    sizes = np.diff(low)
-    within = np.arange(int(sizes.max()))
-    element = np.minimum(low[:-1, None] + within, block - 1)
-    return element, within < sizes[:, None]
+class _Padding:
+    """Positions that hold elements, each padded to the widest: [filled positions, widest].
+
+    element: which element of its block a place holds. real: whether it is one, or padding.
+    """
+
+    def __init__(self, layout: Layout, block: int) -> None:
+        low = np.arange(layout.chunks + 1, dtype=np.int64) * block // layout.chunks
+        sizes = np.diff(low)
+        filled = np.flatnonzero(sizes)
+        within = np.arange(int(sizes.max()))
+        self.element = np.minimum(low[filled][:, None] + within, block - 1)
+        self.real = within < sizes[filled][:, None]
+        self.count, self._chunks = len(filled), layout.chunks
+        self._place = np.full(layout.chunks, -1, dtype=np.int32)
+        self._place[filled] = np.arange(len(filled), dtype=np.int32)
+
+    def _moved(self, slot: I32) -> I32:
+        block, position = np.divmod(slot, self._chunks)
+        return np.asarray(block * self.count + self._place[position], dtype=np.int32)
+
+    def steps(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Yield the steps on the filled positions only, slots renumbered."""
+        if self.count == self._chunks:
+            yield from steps
+            return
+        for step in steps:
+            src, src_slot, dst, dst_slot, op = slots_of(step)
+            kept = self._place[src_slot % self._chunks] >= 0
+            one = np.ones(int(kept.sum()), dtype=np.int32)
+            yield Step(
+                src[kept],
+                dst[kept],
+                self._moved(src_slot[kept]),
+                self._moved(dst_slot[kept]),
+                one,
+                op[kept],
+                0 * one,
+            )
 
 
 def _run_padded(
     program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any
 ) -> None:
     layout = program.schedule.layout
-    element, real = _padding(layout, block)
-    buf = np.zeros((len(buffers), layout.nslots, element.shape[1]), dtype=dtype)
+    padding = _Padding(layout, block)
+    blocks = layout.nslots // layout.chunks
+    shape = len(buffers), blocks, padding.count, padding.element.shape[1]
+    held = np.zeros(shape, dtype=dtype)
     for rank, (source, _) in enumerate(buffers):
         if source is not None:
-            filled = source.reshape(-1, block)[:, element]
-            buf[rank, : layout.inputs * layout.chunks] = filled.reshape(-1, element.shape[1])
+            held[rank, : layout.inputs] = source.reshape(-1, block)[:, padding.element]
+    by_slot = held.reshape(len(buffers), blocks * padding.count, -1)
     with np.errstate(all="ignore"):
-        execute(program.schedule, buf, op.ufunc)
-    first = int(layout.output())
+        execute(padding.steps(program.schedule), by_slot, op.ufunc)
+    outputs = slice(layout.inputs, layout.inputs + layout.outputs)
     for rank, (_, target) in enumerate(buffers):
         if target is not None:
-            held = buf[rank, first : first + layout.outputs * layout.chunks]
-            blocks = held.reshape(layout.outputs, layout.chunks, -1)
-            target.reshape(-1, block)[...] = blocks[:, real]
+            target.reshape(-1, block)[...] = held[rank, outputs][:, padding.real]
 
 
 class _Columns:
