@@ -237,3 +237,14 @@ def raw_links(**bandwidths: float) -> str:
             f"medium: {media.get(name, 'nvlink')}, message: 0us}}"
             for name, rate in {"bus": 1e6, **bandwidths}.items()]  # fmt: skip
     return "links: {" + ", ".join(rows) + "}\n"
+
+
+def joined(edges: str) -> str:
+    """Return the scale_up of ``"0-1:4 ..."``: pairs and how many `up` links join them."""
+    rows = [edge.replace("-", ", ").split(":") for edge in edges.split()]
+    groups = [f"{{link: up, lanes: {lanes}, pairs: [[{pair}]]}}" for pair, lanes in rows]
+    return f"scale_up: {{pairs: [{', '.join(groups)}]}}\n"
+
+
+def switched(lanes: int = 1, switches: int = 1) -> str:
+    return f"scale_up: {{switch: {{link: up, lanes: {lanes}, switches: {switches}, hop: 0us}}}}\n"

@@ -8,7 +8,7 @@ from functools import cache
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import SIZES, machine, raw_links
+from helpers import SIZES, joined, machine, raw_links, switched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,17 +28,6 @@ DGX1 = ["02112000", "20120100", "11020020", "12200001", "20000211", "01002012", 
 MI250 = ("0-1:4 0-4:2 0-8:1 1-5:1 1-9:1 1-10:1 2-3:4 2-6:1 2-9:1 2-10:1 3-7:2 3-11:1 4-5:4 4-6:1 "
          "5-6:1 5-7:1 6-7:4 8-9:4 8-12:2 9-13:1 10-11:4 10-14:1 11-15:2 12-13:4 12-14:1 13-14:1 "
          "13-15:1 14-15:4")  # fmt: skip
-
-
-def joined(edges: str) -> str:
-    """Return the scale_up of ``"0-1:4 ..."``: pairs and how many `up` links join them."""
-    rows = [edge.replace("-", ", ").split(":") for edge in edges.split()]
-    groups = [f"{{link: up, lanes: {lanes}, pairs: [[{pair}]]}}" for pair, lanes in rows]
-    return f"scale_up: {{pairs: [{', '.join(groups)}]}}\n"
-
-
-def switched(lanes: int = 1, switches: int = 1) -> str:
-    return f"scale_up: {{switch: {{link: up, lanes: {lanes}, switches: {switches}, hop: 0us}}}}\n"
 
 
 MESH = "scale_up: {mesh: {link: up}}\n"
