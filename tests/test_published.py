@@ -159,7 +159,9 @@ def planner(case: Case, algo: str | None, folder: Path) -> rccl.Planner:
         name = str(folder / f"{case.machine}.yaml")
         Path(name).write_text(MACHINES[case.machine], encoding="utf-8")
     fabric = rccl.lower(rccl.load(name, nodes=case.nodes), case.ranks)
-    return rccl.Planner(fabric if case.launched else replace(fabric, launch=fabric.launch - GRAPH_SAVES), algo=algo)
+    if not case.launched:
+        fabric = replace(fabric, launch=fabric.launch - GRAPH_SAVES)
+    return rccl.Planner(fabric, algo=algo)
 
 
 def errors(case: Case, algo: str | None, folder: Path) -> dict[int, float]:
