@@ -12,7 +12,8 @@ import numpy as np
 
 from ..schedule import I32
 from ..units import format_size, format_time
-from .plan import Candidate, Plan, Planner
+from .plan import Candidate, Plan
+from .planner import Planner
 
 __all__ = ["plan_as_dict", "plan_lines", "ring_lines", "table_lines", "tree_lines"]
 

@@ -1,35 +1,22 @@
-"""Plans: every candidate timed, the fastest chosen, the others kept with the reason they lost.
+"""What a planner answers: the choice, every candidate with the reason it lost, bound, bottleneck.
 
-Owns the choice. A candidate is (algorithm, protocol, channels, pieces). Profiles are built once a
-(collective, root) and serve every size; a plan for another size is arithmetic.
+Owns the result types and their wording. Knows nothing of how candidates are made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
-from ..algorithms import Algorithm, Recipe, algorithms_of
-from ..algorithms.shapes import double_binary_tree, two_level_trees
-from ..collectives import COLLECTIVES
-from ..errors import InvalidArgument, InvalidUsage
+from ..algorithms import Recipe
 from ..fabric import Fabric
 from ..links import PROTOCOLS
-from ..schedule import I32, Phase, Schedule
-from ..timing import Loads, Profile, Timeline, profile
+from ..schedule import Schedule
+from ..timing import Profile, Timeline
 from ..units import format_time
-from .bounds import Bound, Cuts, find_cuts, lower_bound
-from .restrict import allowed_algorithms, allowed_protocols
-from .rings import Rings, find_rings
+from .bounds import Bound
 
-__all__ = ["Candidate", "Plan", "Planner"]
-
-_PIECES = (1, 2, 4, 8, 16, 64)
-_ROWS = 1 << 18  # a schedule of more rows than this is not enumerated to plan with
-_ROWS_BLOCKS = 1 << 21  # collectives of n blocks a rank move n * n of them, whatever they do
+__all__ = ["Candidate", "Plan", "reason_lost"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,211 +88,7 @@ class Plan:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Option:
-    """A schedule that can be timed for any size."""
-
-    algorithm: Algorithm
-    pieces: int
-    schedule: Schedule
-    profile: Profile
-
-
-class Planner:
-    """Plans collectives on one fabric.
-
-    algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO.
-    """
-
-    def __init__(self, fabric: Fabric, algo: str | None = None, proto: str | None = None) -> None:
-        self.fabric = fabric
-        self._algo, self._proto = algo, proto
-        self._loads = Loads(fabric)
-        self._options: dict[tuple[str, int], tuple[list[_Option], list[Candidate]]] = {}
-        for name in COLLECTIVES:  # an unknown token is an error now, not at the first call
-            allowed_algorithms(algo, name)
-            allowed_protocols(proto, name)
-
-    @cached_property
-    def nodes(self) -> I32 | None:
-        """The ranks of each scale-up domain, int32[N, g]; None where they are uneven or mixed."""
-        node, n = self.fabric.node, self.fabric.nranks
-        sizes = np.bincount(node)
-        sizes = sizes[sizes > 0]
-        if (sizes != sizes[0]).any():
-            return None
-        together = node.reshape(-1, sizes[0])
-        if (together != together[:, :1]).any():
-            return None
-        locals_ = self.fabric.local.reshape(-1, sizes[0])
-        if (locals_ != locals_[0]).any():
-            return None
-        return np.arange(n, dtype=np.int32).reshape(-1, sizes[0])
-
-    @cached_property
-    def rings(self) -> Rings:
-        """The rings of the fabric."""
-        return find_rings(self.fabric, self.nodes)
-
-    @cached_property
-    def cuts(self) -> Cuts:
-        """The cuts that bound every call."""
-        return find_cuts(self.fabric)
-
-    @cached_property
-    def trees(self) -> I32:
-        """Parents of the allreduce trees: over the nodes, a pair a local rank; else one pair."""
-        nodes, n = self.nodes, self.fabric.nranks
-        if nodes is not None and len(nodes) > 1:
-            return two_level_trees(nodes, np.arange(nodes.shape[1]), n)
-        pair = double_binary_tree(n)
-        if n < 3 or len(self.rings.local_orders) < 2:
-            return pair
-        # On a mesh one pair leaves most links idle: every rotation of it uses others.
-        turned = [
-            np.where(np.roll(pair, k, axis=1) < 0, -1, (np.roll(pair, k, axis=1) + k) % n)
-            for k in range(n)
-        ]
-        return np.concatenate(turned).astype(np.int32)
-
-    def recipe(self, root: int = 0, pieces: int = 1) -> Recipe:
-        """Return what this fabric tells a generator."""
-        rings, nodes = self.rings, self.nodes
-        two_level = nodes is not None and len(nodes) > 1
-        return Recipe(
-            self.fabric.nranks,
-            root,
-            rings.orders,
-            rings.weights,
-            self.trees,
-            nodes if two_level else None,
-            rings.local_orders,
-            rings.local_weights,
-            pieces,
-        )
-
-    def _unfit(self, algorithm: Algorithm) -> str:
-        """Return why `algorithm` cannot be timed here, or nothing."""
-        n = self.fabric.nranks
-        if algorithm.two_level and (self.nodes is None or len(self.nodes) == 1):
-            return "one scale-up domain" if self.nodes is not None else "nodes of unequal size"
-        limit = _ROWS if algorithm.collective == "allreduce" else _ROWS_BLOCKS
-        rows = algorithm.rows(n, n if self.nodes is None else self.nodes.shape[1])
-        if rows > limit:
-            return f"not timed: about {rows:.2g} messages, over the limit of {limit}"
-        return ""
-
-    def _built(self, collective: str, root: int) -> tuple[list[_Option], list[Candidate]]:
-        key = collective, root
-        if key not in self._options:
-            allowed = set(allowed_algorithms(self._algo, collective))
-            options: list[_Option] = []
-            unfit: list[Candidate] = []
-            for algorithm in algorithms_of(collective):
-                if algorithm.name not in allowed:
-                    continue
-                reason = self._unfit(algorithm)
-                if reason:
-                    unfit.append(Candidate(algorithm.name, "", 0, 0, np.inf, reason))
-                    continue
-                options += self._profiled(algorithm, root)
-            self._options[key] = options, unfit
-        return self._options[key]
-
-    def _profiled(self, algorithm: Algorithm, root: int) -> Iterator[_Option]:
-        memo: dict[str, list[Phase]] = {}
-        most = 1 if self.fabric.nranks == 1 else algorithm.pieces
-        for pieces in (p for p in _PIECES if p <= most):
-            schedule = algorithm.build(replace(self.recipe(root, pieces), memo=memo))
-            yield _Option(algorithm, pieces, schedule, profile(schedule, self.fabric, self._loads))
-        # Rows are made again if the schedule runs; kept for every candidate they are the peak.
-        memo.clear()
-        self._loads.forget_objects()
-
-    def plan(self, collective: str, block: float, root: int = 0) -> Plan:
-        """Return the plan of a call whose block (what one rank contributes) is `block` bytes.
-
-        Raises InvalidArgument for a root or size out of range, InvalidUsage when the restrictions
-        leave no algorithm or no protocol.
-        """
-        spec, n = COLLECTIVES[collective], self.fabric.nranks
-        if block < 0:
-            raise InvalidArgument(f"{collective}: {block} bytes: expected 0 or more")
-        if not 0 <= root < n:
-            raise InvalidArgument(f"{collective}: root {root} is not one of 0..{n - 1}")
-        options, unfit = self._built(collective, root if spec.rooted else 0)
-        protocols = allowed_protocols(self._proto, collective)
-        if not options or not protocols:
-            self._nothing_left(collective, unfit, protocols)
-        timed = [
-            (float(o.profile.seconds(block, PROTOCOLS[p])), i, o, p)
-            for i, o in enumerate(options)
-            for p in protocols
-        ]
-        seconds, _, best, protocol = min(timed, key=lambda t: t[:2])
-        size = spec.size(block, n)
-        return Plan(
-            collective,
-            n,
-            root,
-            block,
-            size,
-            best.algorithm.name,
-            protocol,
-            best.schedule.nchannels,
-            best.pieces,
-            seconds,
-            best.schedule,
-            self._ranked(block, timed, best, protocol) + tuple(unfit),
-            lower_bound(self.fabric, self.cuts, collective, size, root),
-            best.profile,
-            self.recipe(root, best.pieces),
-        )
-
-    def _ranked(
-        self,
-        block: float,
-        timed: list[tuple[float, int, _Option, str]],
-        best: _Option,
-        protocol: str,
-    ) -> tuple[Candidate, ...]:
-        """Return the best candidate of each (algorithm, protocol), fastest first, with reasons."""
-        winner = best.profile.timeline(block, PROTOCOLS[protocol])
-        kept: dict[tuple[str, str], Candidate] = {}
-        for seconds, _, option, name in sorted(timed, key=lambda t: t[:2]):
-            key = option.algorithm.name, name
-            if key in kept:
-                continue
-            reason = ""
-            if option is not best or name != protocol:
-                reason = _reason(
-                    winner, option.profile.timeline(block, PROTOCOLS[name]), self.fabric
-                )
-            kept[key] = Candidate(
-                option.algorithm.name,
-                name,
-                option.schedule.nchannels,
-                option.pieces,
-                seconds,
-                reason,
-            )
-        return tuple(kept.values())
-
-    def _nothing_left(self, collective: str, unfit: list[Candidate], protocols: list[str]) -> None:
-        what = f"NCCL_ALGO={self._algo!r}" if protocols else f"NCCL_PROTO={self._proto!r}"
-        why = "; ".join(f"{c.algorithm}: {c.reason}" for c in unfit)
-        exists = (
-            ", ".join(a.name for a in algorithms_of(collective))
-            if protocols
-            else ", ".join(PROTOCOLS)
-        )
-        raise InvalidUsage(
-            f"{collective} on {self.fabric.name}: {what} leaves nothing to choose from"
-            f"{' (' + why + ')' if why else ''}; there are {exists}"
-        )
-
-
-def _reason(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
+def reason_lost(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
     """Return what costs the loser its time: hops, or a link it keeps busy longer."""
     slow = loser.seconds / winner.seconds - 1
     waits = [sum(p.seconds for p in line.parts if p.bound == "latency") for line in (loser, winner)]

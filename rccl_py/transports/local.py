@@ -104,7 +104,7 @@ def _run_padded(
             held[rank, : layout.inputs] = source.reshape(-1, block)[:, padding.element]
     by_slot = held.reshape(len(buffers), blocks * padding.count, -1)
     with np.errstate(all="ignore"):
-        execute(padding.steps(program.schedule), by_slot, op.ufunc)
+        execute(padding.steps(program.stream), by_slot, op.ufunc)
     outputs = slice(layout.inputs, layout.inputs + layout.outputs)
     for rank, (_, target) in enumerate(buffers):
         if target is not None:

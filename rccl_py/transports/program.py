@@ -7,7 +7,7 @@ Knows no data and no process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,8 @@ __all__ = ["INPUT", "OUTPUT", "SCRATCH", "Extents", "Program", "Ranges", "StepFa
 I64 = npt.NDArray[np.int64]
 
 INPUT, OUTPUT, SCRATCH = 0, 1, 2
+
+_KEPT_ROWS = 1 << 17  # 3 MB of columns a schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,12 @@ class Program:
     def steps(self) -> list[StepFacts]:
         """Every step with its facts."""
         return list(self._facts())
+
+    @cached_property
+    def stream(self) -> Iterable[Step]:
+        """The steps in order: kept where they are few, made anew each time where they are many."""
+        rows = sum(p.steps * len(m.rows.src) for p in self.schedule.phases() for m in p.moves)
+        return list(self.schedule) if rows <= _KEPT_ROWS else self.schedule
 
     @cached_property
     def scratch_used(self) -> npt.NDArray[np.bool_]:
