@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..schedule import I32
-from ..units import format_size, format_time
-from .plan import Candidate, Plan
+from .plan import Plan
 from .planner import Planner
 
 __all__ = ["plan_as_dict", "plan_lines", "ring_lines", "table_lines", "tree_lines"]
@@ -35,34 +34,9 @@ def tree_lines(parents: I32, ranks: int) -> Iterator[str]:
         yield f"rank {rank}: Trees " + " ".join(parts)
 
 
-def _candidate_line(candidate: Candidate, best: bool) -> str:
-    mark = "*" if best else " "
-    if not np.isfinite(candidate.seconds):
-        blank = f"{'-':<7} {'-':>8} {'-':>6} {'-':>12}"
-        return f"{mark} {candidate.algorithm:<22} {blank}  {candidate.reason}"
-    return (
-        f"{mark} {candidate.algorithm:<22} {candidate.protocol:<7} {candidate.nchannels:>8} "
-        f"{candidate.pieces:>6} {candidate.seconds * 1e6:>12.2f}  "
-        f"{candidate.reason or 'chosen: the fastest'}"
-    )
-
-
 def plan_lines(plan: Plan, planner: Planner, ranks: int = 8) -> Iterator[str]:
     """Yield the whole story of one plan: choice, bound, bottleneck, candidates, rings, trees."""
-    fabric = planner.fabric
-    size = format_size(plan.size)
-    yield f"# {plan.collective} of {size} bytes on {fabric.name}, {plan.nranks} ranks"
-    yield (
-        f"chosen      {plan.algorithm}/{plan.protocol}, {plan.nchannels} channel(s), "
-        f"{plan.pieces} piece(s): {format_time(plan.time)}"
-    )
-    yield f"lower bound {format_time(plan.bound.seconds)} ({plan.gap:.2f}x): {plan.bound.cut}"
-    yield f"bottleneck  {plan.bottleneck}"
-    yield "#"
-    head = f"# {'algorithm':<22} {'proto':<7} {'channels':>8} {'pieces':>6} {'time (us)':>12}"
-    yield head + "  why it lost"
-    for i, candidate in enumerate(plan.candidates):
-        yield _candidate_line(candidate, i == 0)
+    yield from plan.explain().splitlines()
     yield "#"
     yield f"# Rings ({planner.rings.rule})"
     yield from ring_lines(planner.rings.orders)

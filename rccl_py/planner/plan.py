@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from ..algorithms import Recipe
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import Schedule
 from ..timing import Profile, Timeline
-from ..units import format_time
+from ..units import format_size, format_time
 from .bounds import Bound
 
 __all__ = ["Candidate", "Plan", "reason_lost"]
@@ -81,11 +83,39 @@ class Plan:
         """Predicted time over the lower bound."""
         return self.time / self.bound.seconds
 
+    def explain(self) -> str:
+        """Return the choice, the bound, the bottleneck and every candidate as lines of text."""
+        fabric = self.profile.fabric.name
+        lines = [
+            f"# {self.collective} of {format_size(self.size)} bytes on {fabric}, {self.nranks} ranks",
+            f"chosen      {self.algorithm}/{self.protocol}, {self.nchannels} channel(s), "
+            f"{self.pieces} piece(s): {format_time(self.time)}",
+            f"lower bound {format_time(self.bound.seconds)} ({self.gap:.2f}x): {self.bound.cut}",
+            f"bottleneck  {self.bottleneck}",
+            "#",
+            f"# {'algorithm':<22} {'proto':<7} {'channels':>8} {'pieces':>6} {'time (us)':>12}"
+            "  why it lost",
+        ]
+        lines += [_candidate_line(c, i == 0) for i, c in enumerate(self.candidates)]
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         return (
             f"{self.collective} of {self.size:.0f} B on {self.nranks} ranks: {self.algorithm}/"
             f"{self.protocol}, {self.nchannels} channel(s), {format_time(self.time)}"
         )
+
+
+def _candidate_line(candidate: Candidate, best: bool) -> str:
+    mark = "*" if best else " "
+    if not np.isfinite(candidate.seconds):
+        blank = f"{'-':<7} {'-':>8} {'-':>6} {'-':>12}"
+        return f"{mark} {candidate.algorithm:<22} {blank}  {candidate.reason}"
+    return (
+        f"{mark} {candidate.algorithm:<22} {candidate.protocol:<7} {candidate.nchannels:>8} "
+        f"{candidate.pieces:>6} {candidate.seconds * 1e6:>12.2f}  "
+        f"{candidate.reason or 'chosen: the fastest'}"
+    )
 
 
 def reason_lost(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
