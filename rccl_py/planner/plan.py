@@ -87,7 +87,8 @@ class Plan:
         """Return the choice, the bound, the bottleneck and every candidate as lines of text."""
         fabric = self.profile.fabric.name
         lines = [
-            f"# {self.collective} of {format_size(self.size)} bytes on {fabric}, {self.nranks} ranks",
+            f"# {self.collective} of {format_size(self.size)} bytes on {fabric}, "
+            f"{self.nranks} ranks",
             f"chosen      {self.algorithm}/{self.protocol}, {self.nchannels} channel(s), "
             f"{self.pieces} piece(s): {format_time(self.time)}",
             f"lower bound {format_time(self.bound.seconds)} ({self.gap:.2f}x): {self.bound.cut}",
