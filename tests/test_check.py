@@ -152,6 +152,18 @@ def test_a_result_written_where_a_rank_has_none_is_refused():
         check(of_steps(like, stray))
 
 
+def test_a_schedule_that_is_right_apart_but_wrong_in_place_is_refused():
+    # The second turn reads inputs that in place already hold a sum.
+    like, rng = replace(TWO, nranks=3, layout=Layout(1, 1, 1)), np.random.default_rng(0)
+    start = step_of(*((r, r, 0, 1) for r in range(3)))
+    turns = [step_of(*((r, (r + k) % 3, 0, 1) for r in range(3)), op=REDUCE) for k in (1, 2)]
+    schedule = of_steps(like, [[step] for step in (start, *turns)])
+    assert is_right(schedule, rng, in_place=False) and not is_right(schedule, rng, in_place=True)
+    assert check_steps(schedule) == 9
+    with pytest.raises(ScheduleError, match="a rank is counted twice"):
+        check(schedule)
+
+
 # ---- broken at random -----------------------------------------------------------------------
 
 
