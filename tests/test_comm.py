@@ -228,13 +228,9 @@ def test_an_argument_that_cannot_be_is_refused_by_rank_and_the_communicator_stay
     assert outputs[0].tolist() == [1, 3, 5, 7]
 
 
-NAMELESS = ("a type not carried", "truth values", "a reduction that is none")
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason="types and reductions are "
-                 "looked up before the rank is known")] if name in NAMELESS else [])
-    for name in BAD])  # fmt: skip
+@pytest.mark.parametrize("name", BAD)
 def test_a_refusal_opens_with_the_collective_and_the_rank(pair, name):
     collective, source, target, more, _ = BAD[name]
     with pytest.raises(InvalidArgument, match=f"^{collective} at rank 1: "):
@@ -277,8 +273,7 @@ def test_more_or_fewer_ranks_than_the_machine_has_are_refused(n, what):
 @pytest.mark.parametrize("more, what", [
     ({"count": -1}, "count -1"), ({"dtype": "int7"}, "int7"), ({"root": 8}, "root 8"),
     ({"collective": "allmix"}, "'allmix' is not known"),
-    pytest.param({"op": "median"}, "'median' is not known", marks=pytest.mark.xfail(
-        strict=True, reason="plan() does not look at op")),
+    ({"op": "median"}, "'median' is not known"),
 ])  # fmt: skip
 def test_plan_refuses_what_a_call_would_refuse(more, what):
     asked = {"collective": "broadcast", "count": 1, "dtype": "float", **more}

@@ -89,6 +89,14 @@ def checked_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return dtype_named(found.name)
 
 
+def _of_call(where: str, read: Any, value: object) -> Any:
+    """Return read(value); its refusal is told with the call it came from."""
+    try:
+        return read(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
+
+
 def _flat(buffer: object, what: str, writes: bool) -> Array:
     if not isinstance(buffer, np.ndarray):
         raise InvalidArgument(f"{what} is a {type(buffer).__name__}: a NumPy array was expected")
@@ -103,7 +111,7 @@ def _flat(buffer: object, what: str, writes: bool) -> Array:
         raise InvalidArgument(
             f"{what} has byte order {buffer.dtype.str}: native order was expected"
         )
-    checked_dtype(buffer.dtype)
+    _of_call(what, checked_dtype, buffer.dtype)
     return buffer.reshape(-1)
 
 
@@ -168,7 +176,7 @@ def checked_call(
     spec, where = COLLECTIVES[collective], f"{collective} at rank {rank}"
     if isinstance(root, bool) or not isinstance(root, (int, np.integer)) or not 0 <= root < n:
         raise InvalidArgument(f"{where}: root {root!r} is not one of 0..{n - 1}")
-    chosen = op_named(op if isinstance(op, str) else str(op))
+    chosen = _of_call(where, op_named, op if isinstance(op, str) else str(op))
     has_input, has_output = _needed(spec, rank, n, int(root))
     source = _flat(sendbuf, f"{where}: sendbuf", False) if has_input else None
     target = _flat(recvbuf, f"{where}: recvbuf", True) if has_output else None

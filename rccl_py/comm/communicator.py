@@ -18,7 +18,7 @@ from ..dtypes import name_of
 from ..errors import InvalidArgument, RcclError
 from ..fabric import Fabric
 from ..planner import Plan, Planner
-from ..reduce_ops import ReduceOp
+from ..reduce_ops import ReduceOp, op_named
 from .call import Call, Signature, checked_call, checked_dtype
 from .group import current
 from .world import LocalWorld, MpiWorld
@@ -186,7 +186,7 @@ class Communicator:
         if count < 0:
             raise InvalidArgument(f"{spec.name}: count {count}: expected 0 or more")
         name = name_of(checked_dtype(dtype))
-        return self._world.plan(Signature(spec.name, count, name, str(op), root))
+        return self._world.plan(Signature(spec.name, count, name, op_named(str(op)).value, root))
 
     def _call(
         self, collective: str, sendbuf: object, recvbuf: object, op: ReduceOp | str, root: int

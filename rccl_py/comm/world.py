@@ -8,6 +8,7 @@ process (MPI).
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -88,13 +89,16 @@ class LocalWorld(World):
     def submit(self, rank: int, call: Call) -> int:
         """Queue the next call of `rank`, run whatever is complete, and return its number."""
         with self._changed:
-            self._check_usable(rank)
+            self._check_usable()
             number = self._made[rank]
             self._made[rank] += 1
             self._open.setdefault(number, {})[rank] = call
             while self._failure is None and len(self._open.get(self._finished, {})) == self.nranks:
-                self._run(self._finished, self._open.pop(self._finished))
-                self._finished += 1
+                try:
+                    self._run(self._finished, self._open.pop(self._finished))
+                    self._finished += 1
+                except Exception as error:  # every rank made the call, so every rank must hear
+                    self._failure = error
             self._changed.notify_all()
             if not self.waits and self._failure is not None:
                 raise self._failure
@@ -104,7 +108,7 @@ class LocalWorld(World):
         """Block until call `number` has run at every rank."""
         with self._changed:
             while self._finished <= number:
-                self._check_usable(rank)
+                self._check_usable()
                 missing = self._missing(number)
                 gone = [r for r in missing if r in self._left]
                 if gone:
@@ -123,7 +127,7 @@ class LocalWorld(World):
     def require_complete(self) -> None:
         """Raise InvalidUsage when some ranks have made a call that others have not."""
         with self._changed:
-            self._check_usable(-1)
+            self._check_usable()
             if self._open:
                 number = min(self._open)
                 call = next(iter(self._open[number].values()))
@@ -145,15 +149,25 @@ class LocalWorld(World):
     def _missing(self, number: int) -> list[int]:
         return [r for r in range(self.nranks) if self._made[r] <= number]
 
-    def _check_usable(self, rank: int) -> None:
+    def _check_usable(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", None) and getattr(self, "_failure", None) is None:
+            number = min(self._open)
+            call = next(iter(self._open[number].values()))
+            warnings.warn(
+                f"call {number}, {call.signature}, never ran: {_named(self._missing(number))} did "
+                "not make it (synchronize() would have said so)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _run(self, number: int, calls: dict[int, Call]) -> None:
         error = mismatch(((r, c.signature) for r, c in sorted(calls.items())), number)
         if error is not None:
-            self._failure = error
-            return
+            raise error
         signature = calls[0].signature
         plan = self.plan(signature)
         ordered = [calls[r] for r in range(self.nranks)]

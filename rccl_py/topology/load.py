@@ -80,7 +80,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         line = mark.line + 1 if mark else 1
         raise FormatError(f"{path}:{line}: {error.problem or error.context}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise FormatError(f"{path}: not YAML: {error}") from None
+        raise FormatError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise FormatError(
             f"{path}: a mapping of keys such as name, gpus, device was expected, "
