@@ -1,6 +1,6 @@
 """Texts with units become SI numbers here, and numbers become texts; nowhere else.
 
-Sizes follow rccl-tests: ``8``, ``64K``, ``8G`` are powers of 1024 (``KiB`` too; ``KB`` is 1000).
+Sizes follow rccl-tests: ``8``, ``64K``, ``64KB``, ``8GiB`` are all powers of 1024.
 Bandwidths are bytes per second: ``800Gb/s`` (bits), ``46.5GB/s``, ``200Gbps``. Times are seconds.
 """
 
@@ -42,9 +42,8 @@ def parse_size(text: str | int) -> int:
     if re.fullmatch(r"\s*-.*", str(text)):
         raise InvalidArgument(f"size {text!r} is negative: expected 0 or more bytes")
     found = _matched(_SIZE, text, "size", "bytes such as 8, 64K, 1.5GiB or 8G")
-    prefix, suffix = found[2].upper(), found[3].upper()
-    base = 1000 if suffix == "B" and prefix else 1024
-    factor = base ** (_PREFIX.index(prefix) + 1) if prefix else 1
+    prefix = found[2].upper()
+    factor = 1024 ** (_PREFIX.index(prefix) + 1) if prefix else 1
     # Whole numbers stay integers: a float would round sizes above 2**53.
     size = int(found[1]) * factor if found[1].isdigit() else float(found[1]) * factor
     if size != int(size):
@@ -76,7 +75,9 @@ def format_size(size: float) -> str:
 
 
 def format_bandwidth(rate: float) -> str:
-    """Return `rate` bytes per second as GB/s: 4.65e10 -> ``"46.5 GB/s"``."""
+    """Return `rate` bytes per second as GB/s or TB/s: 4.65e10 -> ``"46.5 GB/s"``."""
+    if rate >= 9.9995e12:
+        return f"{rate / 1e12:.4g} TB/s"
     return f"{rate / 1e9:.5g} GB/s"
 
 

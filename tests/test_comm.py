@@ -228,8 +228,6 @@ def test_an_argument_that_cannot_be_is_refused_by_rank_and_the_communicator_stay
     assert outputs[0].tolist() == [1, 3, 5, 7]
 
 
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_a_refusal_opens_with_the_collective_and_the_rank(pair, name):
     collective, source, target, more, _ = BAD[name]

@@ -128,7 +128,7 @@ CASES = (
           ("amd_mi355x_2n16_all_reduce_oci_pollara", 0)), 0.20),
     Case("mi355x-8", 2, 16, "alltoall", (("amd_mi355x_2n16_alltoall_oci_pollara", 0),), 0.10),
     *_sxm("a100-8", "a100_sxm", {(8, ""): 0.20, (4, ""): 0.25}),
-    Case("a100-8", 2, 16, "allreduce", (("nv_a100_2n16_all_reduce_oci_b4", 0),), 0.15),
+    Case("a100-8", 2, 16, "allreduce", (("nv_a100_2n16_all_reduce_oci_b4", 0),), 0.20),
     *_sxm("h100-8", "h100_sxm", {(8, ""): 0.20, (4, ""): 0.25}),
     Case("h100-8", 2, 16, "allreduce",
          (("nv_h100_2n16_all_reduce_ib_issue309", 0), ("nv_h100_2n16_all_reduce_issue309b", 0)),

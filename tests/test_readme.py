@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+from rccl_py import load
 from rccl_py.cli.plan import main
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+MACHINES = README.with_name("docs") / "machines.md"
 
 
 def test_the_readme_s_python_prints_what_its_comments_say(capsys):
@@ -24,6 +26,13 @@ def test_the_plan_the_readme_shows_is_what_the_command_prints(capsys):
     printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
     missing = [s for s in shown if s.strip() != "..." and " ".join(s.split()) not in printed]
     assert not missing
+
+
+def test_the_machine_files_of_the_docs_load(tmp_path):
+    blocks = re.findall(r"```yaml\n(.*?)```", MACHINES.read_text(), re.S)
+    for block, gpus in zip(blocks, (16, 128), strict=True):
+        (tmp_path / "machine.yaml").write_text(block)
+        assert load(tmp_path / "machine.yaml").ngpus == gpus
 
 
 def test_every_file_the_readme_links_to_exists():

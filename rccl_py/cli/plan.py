@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--proto", metavar="LIST", help="as NCCL_PROTO: LL, LL128, Simple")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--ranks", type=int, default=8, help="tree lines of so many ranks (8)")
+    parser.add_argument("--all", action="store_true", help="print long rings and trees whole")
     return parser
 
 
@@ -52,17 +53,20 @@ def _run(arguments: argparse.Namespace) -> int:
     sizes = [parse_size(s) for text in arguments.size or [] for s in text.split(",")]
     algo = arguments.algo or os.environ.get("NCCL_ALGO")
     proto = arguments.proto or os.environ.get("NCCL_PROTO")
-    planner = Planner(lower(topology_from(arguments), arguments.ngpus), algo, proto)
+    topology = topology_from(arguments)
+    planner = Planner(lower(topology, arguments.ngpus), algo, proto)
     blocks = max(spec.blocks(planner.fabric.nranks))
     wanted = sizes or [8 * 4**k for k in range(15)]
     plans = [planner.plan(spec.name, size / blocks, arguments.root) for size in wanted]
     if arguments.json:
         print(json.dumps([plan_as_dict(p, planner) for p in plans], indent=1))
         return 0
+    for note in topology.notes:
+        print(f"# note: {note}")
     if not sizes:
         print(f"# {spec.name} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
         print("\n".join(table_lines(plans)))
         return 0
     for plan in plans:
-        print("\n".join(plan_lines(plan, planner, arguments.ranks)))
+        print("\n".join(plan_lines(plan, planner, arguments.ranks, whole=arguments.all)))
     return 0

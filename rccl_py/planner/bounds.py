@@ -125,7 +125,7 @@ def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], int]]:
     yield "rank", [ranks[r : r + 1] for node in some for r in node], fabric.nranks
     if len(nodes) == 1:
         for name, groups in _islands(fabric, ranks):
-            yield f"ranks joined by {name}", groups, len(groups)
+            yield f"group joined by {name}", groups, len(groups)
         return
     yield "node", some, len(nodes)
     leaves = fabric.leaf.reshape(fabric.copies, -1)[:, 0]
@@ -133,6 +133,16 @@ def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], int]]:
     held = [u for u in under if len(u)]
     if len(held) > 1:
         yield "leaf", held if len(held) <= 2 else [held[0], held[-1]], len(held)
+
+
+def _ranks_text(group: I32) -> str:
+    """Return ``"rank 3"``, ``"ranks 0..7"`` or ``"ranks 0, 1, 6, 7"``."""
+    if len(group) == 1:
+        return f"rank {group[0]}"
+    breaks = np.flatnonzero(np.diff(group) != 1) + 1
+    runs = [(part[0], part[-1]) for part in np.split(group, breaks)]
+    texts = [f"{a}" if a == b else f"{a}, {b}" if b == a + 1 else f"{a}..{b}" for a, b in runs]
+    return f"ranks {', '.join(texts[:8])}{', ...' if len(texts) > 8 else ''}"
 
 
 def find_cuts(fabric: Fabric) -> Cuts:
@@ -146,9 +156,7 @@ def find_cuts(fabric: Fabric) -> Cuts:
             if not len(rest):
                 continue
             out, into = _capacity(fabric, group, rest), _capacity(fabric, rest, group)
-            title = (
-                f"rank {group[0]}" if len(group) == 1 else f"ranks {group[0]}..{group[-1]} ({name})"
-            )
+            title = _ranks_text(group) if name == "rank" else f"{_ranks_text(group)} ({name})"
             cuts.append(_Cut(title, group, out, into, name))
             leaving.append(out)
         if leaving:
@@ -183,8 +191,10 @@ def _text(name: str, share: float, size: float, rate: float, way: str) -> str:
 
 def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: int = 0) -> Bound:
     """Return the lower bound of a call of `size` bytes (rccl-tests' size) on `fabric`."""
-    best = Bound(cuts.hop, "latency: one hop of the fastest link (LL)")
     n = fabric.nranks
+    if n == 1:
+        return Bound(fabric.launch, "launch: one rank needs no link")
+    best = Bound(cuts.hop, "latency: one hop of the fastest link (LL)")
     for cut in cuts.cuts:
         volumes = _volumes(collective, len(cut.ranks), n, bool(np.isin(root, cut.ranks)))
         for share, rate, way in zip(volumes, (cut.out, cut.into), ("leave", "enter")):
@@ -194,6 +204,6 @@ def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: 
         for name, (count, rate) in cuts.partitions.items():
             share = 2.0 * (count - 1)
             if rate > 0 and share * size / rate > best.seconds:
-                text = _text(f"every {name}, {count} together", share, size, rate, "leave")
+                text = _text(f"{count} x {name}", share, size, rate, "leave")
                 best = Bound(share * size / rate, text)
-    return Bound(fabric.launch + best.seconds if n > 1 else fabric.launch, best.cut)
+    return Bound(fabric.launch + best.seconds, best.cut)

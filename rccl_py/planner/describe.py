@@ -17,49 +17,61 @@ from .planner import Planner
 __all__ = ["plan_as_dict", "plan_lines", "ring_lines", "table_lines", "tree_lines"]
 
 
-def ring_lines(orders: I32) -> Iterator[str]:
-    """Yield ``Channel cc/nn : order`` for every ring."""
+_LONG = 64  # ranks of a ring, and four times the trees, that a person still reads
+
+
+def ring_lines(orders: I32, most: int | None = None) -> Iterator[str]:
+    """Yield ``Channel cc/nn : order`` for every ring, of at most `most` ranks each."""
     for c, order in enumerate(orders.tolist()):
-        yield f"Channel {c:02d}/{len(orders):02d} : " + " ".join(str(r) for r in order)
+        cut = f" ... ({len(order)} ranks)" if most and len(order) > most else ""
+        shown = " ".join(str(r) for r in order[:most])
+        yield f"Channel {c:02d}/{len(orders):02d} : {shown}{cut}"
 
 
-def tree_lines(parents: I32, ranks: int) -> Iterator[str]:
-    """Yield ``rank r: Trees [c] down/down/down->r->up ...`` for the first `ranks` ranks."""
+def tree_lines(parents: I32, ranks: int, most: int | None = None) -> Iterator[str]:
+    """Yield ``rank r: Trees [c] down/down/down->r->up ...`` for the first `ranks` ranks.
+
+    most: so many trees of each.
+    """
     for rank in range(min(ranks, parents.shape[1])):
         parts = []
-        for c, parent in enumerate(parents):
+        for c, parent in enumerate(parents[:most]):
             down = np.flatnonzero(parent == rank).tolist()[:3]
             down += [-1] * (3 - len(down))
             parts.append(f"[{c}] {'/'.join(map(str, down))}->{rank}->{int(parent[rank])}")
-        yield f"rank {rank}: Trees " + " ".join(parts)
+        cut = f" ... ({len(parents)} trees)" if most and len(parents) > most else ""
+        yield f"rank {rank}: Trees {' '.join(parts)}{cut}"
 
 
-def plan_lines(plan: Plan, planner: Planner, ranks: int = 8) -> Iterator[str]:
+def plan_lines(
+    plan: Plan, planner: Planner, ranks: int = 8, *, whole: bool = False
+) -> Iterator[str]:
     """Yield the whole story of one plan: choice, bound, bottleneck, candidates, rings, trees."""
     yield from plan.explain().splitlines()
     yield "#"
     yield f"# Rings ({planner.rings.rule})"
-    yield from ring_lines(planner.rings.orders)
+    yield from ring_lines(planner.rings.orders, None if whole else _LONG)
     yield f"# Trees (down/down/down->rank->up), ranks 0..{min(ranks, plan.nranks) - 1}"
-    yield from tree_lines(planner.trees, ranks)
+    yield from tree_lines(planner.trees, ranks, None if whole else _LONG // 4)
 
 
 def table_lines(plans: list[Plan]) -> Iterator[str]:
     """Yield one row a size: what is chosen, its time, the bound, the bottleneck."""
     yield (
         f"# {'size (B)':>12} {'algorithm':<22} {'proto':<7} {'channels':>8} {'pieces':>6} "
-        f"{'time (us)':>12} {'bound (us)':>12} {'gap':>6}  bottleneck"
+        f"{'time (us)':>12} {'algbw':>8} {'busbw':>8} {'bound (us)':>12} {'gap':>6}  bottleneck"
     )
     for plan in plans:
         yield (
             f"  {plan.size:>12.0f} {plan.algorithm:<22} {plan.protocol:<7} {plan.nchannels:>8} "
-            f"{plan.pieces:>6} {plan.time * 1e6:>12.2f} {plan.bound.seconds * 1e6:>12.2f} "
+            f"{plan.pieces:>6} {plan.time * 1e6:>12.2f} {plan.algbw / 1e9:>8.2f} "
+            f"{plan.busbw / 1e9:>8.2f} {plan.bound.seconds * 1e6:>12.2f} "
             f"{plan.gap:>6.2f}  {plan.bottleneck}"
         )
 
 
 def plan_as_dict(plan: Plan, planner: Planner) -> dict[str, object]:
-    """Return a plan as plain values, ready for JSON; times in seconds, sizes in bytes."""
+    """Return a plan as plain values, ready for JSON; in seconds, bytes and B/s."""
     return {
         "collective": plan.collective,
         "topology": planner.fabric.name,
@@ -71,6 +83,8 @@ def plan_as_dict(plan: Plan, planner: Planner) -> dict[str, object]:
         "channels": plan.nchannels,
         "pieces": plan.pieces,
         "seconds": plan.time,
+        "algbw": plan.algbw,
+        "busbw": plan.busbw,
         "bound": {"seconds": plan.bound.seconds, "cut": plan.bound.cut},
         "bottleneck": plan.bottleneck,
         "candidates": [

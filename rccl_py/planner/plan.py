@@ -11,11 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from ..algorithms import Recipe
+from ..collectives import COLLECTIVES
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import Schedule
 from ..timing import Profile, Timeline
-from ..units import format_size, format_time
+from ..units import format_bandwidth, format_size, format_time
 from .bounds import Bound
 
 __all__ = ["Candidate", "Plan", "reason_lost"]
@@ -40,7 +41,8 @@ class Candidate:
 class Plan:
     """What will be done and why. block: bytes of one block; size: rccl-tests' bytes.
 
-    candidates: best of each algorithm first, by time. bound: no algorithm can be faster.
+    candidates: best of each algorithm first, by time. bound: no algorithm can be faster that sends
+    from rank to rank (reduction inside switches, such as NVLS, is not modelled and may be).
     bottleneck: the chosen candidate's busiest link and for how long.
     """
 
@@ -67,16 +69,30 @@ class Plan:
 
     @property
     def bottleneck(self) -> str:
-        """What most of the time goes to: the busiest link, or hops that move next to nothing."""
+        """What most of the time goes to: launch, hops, memory, or the busiest link."""
         line = self.timeline
-        if line.busiest is None:
-            return "launch: one rank, no link is used"
-        waits = [p for p in line.parts if p.bound == "latency"]
-        waited, steps = sum(p.seconds for p in waits), sum(p.steps for p in waits)
-        if waited > line.busy:
-            return f"latency: {steps} step(s) take {format_time(waited)}, {waited / self.time:.0%}"
+        costs = {"launch": line.launch, **{b: line.waits(b) for b in ("latency", "link", "memory")}}
+        most = max(costs, key=lambda name: costs[name])
+        share = f"{costs[most] / self.time:.0%} of the call"
+        if most == "launch":
+            return f"launch: {format_time(line.launch)}, {share}"
+        if most == "latency":
+            steps = sum(p.steps for p in line.parts if p.bound == "latency")
+            return f"latency: {_steps(steps)} of hops take {format_time(costs[most])}, {share}"
+        if most == "memory" or line.busiest is None:
+            return f"memory of the busiest rank: {format_time(costs[most])}, {share}"
         name = self.profile.fabric.link_name(line.busiest)
         return f"{name}: busy {format_time(line.busy)}, {line.busy / self.time:.0%} of the call"
+
+    @property
+    def algbw(self) -> float:
+        """rccl-tests' size over time, B/s."""
+        return self.size / self.time
+
+    @property
+    def busbw(self) -> float:
+        """algbw times the collective's factor (rccl-tests), B/s."""
+        return self.algbw * COLLECTIVES[self.collective].factor(self.nranks)
 
     @property
     def gap(self) -> float:
@@ -90,14 +106,20 @@ class Plan:
             f"# {self.collective} of {format_size(self.size)} bytes on {fabric}, "
             f"{self.nranks} ranks",
             f"chosen      {self.algorithm}/{self.protocol}, {self.nchannels} channel(s), "
-            f"{self.pieces} piece(s): {format_time(self.time)}",
+            f"{self.pieces} piece(s): {format_time(self.time)}, "
+            f"busbw {format_bandwidth(self.busbw)}",
             f"lower bound {format_time(self.bound.seconds)} ({self.gap:.2f}x): {self.bound.cut}",
             f"bottleneck  {self.bottleneck}",
             "#",
             f"# {'algorithm':<22} {'proto':<7} {'channels':>8} {'pieces':>6} {'time (us)':>12}"
             "  why it lost",
         ]
-        lines += [_candidate_line(c, i == 0) for i, c in enumerate(self.candidates)]
+        timed = [c for c in self.candidates if np.isfinite(c.seconds)]
+        lines += [_candidate_line(c, i == 0) for i, c in enumerate(timed)]
+        untimed: dict[str, list[str]] = {}
+        for c in self.candidates[len(timed) :]:
+            untimed.setdefault(c.reason, []).append(c.algorithm)
+        lines += [f"  not tried: {', '.join(names)}: {why}" for why, names in untimed.items()]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -109,9 +131,6 @@ class Plan:
 
 def _candidate_line(candidate: Candidate, best: bool) -> str:
     mark = "*" if best else " "
-    if not np.isfinite(candidate.seconds):
-        blank = f"{'-':<7} {'-':>8} {'-':>6} {'-':>12}"
-        return f"{mark} {candidate.algorithm:<22} {blank}  {candidate.reason}"
     return (
         f"{mark} {candidate.algorithm:<22} {candidate.protocol:<7} {candidate.nchannels:>8} "
         f"{candidate.pieces:>6} {candidate.seconds * 1e6:>12.2f}  "
@@ -119,13 +138,27 @@ def _candidate_line(candidate: Candidate, best: bool) -> str:
     )
 
 
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
 def reason_lost(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
-    """Return what costs the loser its time: hops, or a link it keeps busy longer."""
+    """Return what costs the loser most more than the winner: hops, links or memory."""
     slow = loser.seconds / winner.seconds - 1
-    waits = [sum(p.seconds for p in line.parts if p.bound == "latency") for line in (loser, winner)]
-    steps = sum(p.steps for p in loser.parts if p.bound == "latency")
-    if loser.busiest is not None and loser.busy - winner.busy > waits[0] - waits[1]:
-        return f"+{slow:.0%}: {fabric.link_name(loser.busiest)} busy {format_time(loser.busy)}"
-    if waits[0] > waits[1]:
-        return f"+{slow:.0%}: {steps} latency-bound steps take {format_time(waits[0])}"
-    return f"+{slow:.0%}: steps that wait for each other leave links idle"
+    if slow < 0.0005:
+        return "as fast; an equal that is listed earlier is taken"
+    more = {b: loser.waits(b) - winner.waits(b) for b in ("latency", "link", "memory")}
+    most = max(more, key=lambda name: more[name])
+    text = f"+{slow:.1%}: " if slow < 0.1 else f"+{slow:.0%}: "
+    if most == "latency":
+        steps = sum(p.steps for p in loser.parts if p.bound == "latency")
+        return text + f"{_steps(steps)} bound by latency take {format_time(loser.waits(most))}"
+    if most == "memory" or loser.busiest is None:
+        return text + f"memory takes {format_time(loser.waits('memory'))}"
+    name, waited = fabric.link_name(loser.busiest), loser.waits("link")
+    if waited > 1.5 * loser.busy:
+        return (
+            text
+            + f"links in turn take {format_time(waited)}, busiest {name} {format_time(loser.busy)}"
+        )
+    return text + f"{name} busy {format_time(loser.busy)}"

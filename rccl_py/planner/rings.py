@@ -8,6 +8,7 @@ link, subtract it, repeat.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -175,6 +176,32 @@ def _local_rings(capacity: F64) -> tuple[I32, I32, str]:
     return *one, f"one ring in rank order (no mesh, more than {_SEARCHED} ranks)"
 
 
+def _own_nics(fabric: Fabric, ranks: I32) -> list[int]:
+    """Return the first NIC of each of these ranks of one node."""
+    domain, local = fabric.domain, fabric.local[ranks]
+    if not domain.nnics:
+        return [0] * len(ranks)
+    return [int(domain.pairs.entries(i * domain.ngpus + i)[0][0]) // domain.nnics for i in local]
+
+
+def _cut_by_nic(orders: I32, nics: list[int]) -> I32:
+    """Return each ring cut open where the NICs at its two ends are used least so far.
+
+    A node is entered at the one end and left at the other, so the two ends do not compete.
+    """
+    entered: Counter[int] = Counter()
+    left: Counter[int] = Counter()
+    paths = []
+    for order in orders:
+        ends = [(nics[order[c]], nics[order[c - 1]]) for c in range(len(order))]
+        uses = [sorted((entered[first], left[last])) for first, last in ends]
+        cut = min(range(len(order)), key=lambda c: uses[c][::-1])
+        entered[ends[cut][0]] += 1
+        left[ends[cut][1]] += 1
+        paths.append(np.roll(order, -cut))
+    return np.array(paths, dtype=np.int32)
+
+
 def _across(nodes: I32, paths: I32) -> I32:
     """Return rings that walk each node's path, reversed in every other node, so rails line up."""
     count = len(nodes)
@@ -200,7 +227,6 @@ def find_rings(fabric: Fabric, nodes: I32 | None) -> Rings:
         paths = (np.arange(g)[None, :] + np.arange(g)[:, None]) % g
         across = np.ones(g, dtype=np.int32)
     else:
-        cuts = np.arange(len(local)) * max(1, g // len(local))
-        paths = np.array([np.roll(o, -int(c)) for o, c in zip(local, cuts)], dtype=np.int32)
+        paths = _cut_by_nic(local, _own_nics(fabric, nodes[0]))
         across = weights
     return Rings(_across(nodes, paths), across, local, weights, rule)

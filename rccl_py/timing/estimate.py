@@ -125,14 +125,48 @@ def _load(fabric: Fabric, messages: _Columns) -> _Load:
 
 
 def _memory(nranks: int, phase: Phase) -> F64:
-    """Return slots read and written at each rank: a copy 1 + 1, a reduce 1 + (1 + 1)."""
-    total = np.zeros(nranks)
+    """Return slots read and written at each rank.
+
+    A slot sent is read once, a slot copied to is written once. Reductions posted together add up
+    in registers: what they reduce into is read and written once, whatever their number.
+    """
+    total, reduced = np.zeros(nranks), np.zeros(nranks)
     for move in phase.moves:
         r = move.rows
-        written = np.where(r.op == REDUCE, 2.0, 1.0) * r.count
         total += np.bincount(r.src, weights=r.count, minlength=nranks)
-        total += np.bincount(r.dst, weights=written, minlength=nranks)
-    return total
+        total += np.bincount(r.dst, weights=r.count * (r.op != REDUCE), minlength=nranks)
+        into = np.bincount(r.dst, weights=2.0 * r.count * (r.op == REDUCE), minlength=nranks)
+        reduced = np.maximum(reduced, into)
+    return total + reduced
+
+
+def _chained(fabric: Fabric, phase: Phase) -> F64:
+    """Return the latency of all steps of a phase: float64[3], s.
+
+    Where every row hands on to one other (a ring), ranks do not meet between steps: what counts
+    is the slowest chain of `steps` hops in a row, not the slowest hop `steps` times.
+    """
+    rows, steps = phase.moves[0].rows, phase.steps
+    hop = fabric.latency(rows.src, rows.dst)
+    starts = np.full((int(rows.channel.max()) + 1) * fabric.nranks, -1, dtype=np.int64)
+    first = rows.channel.astype(np.int64) * fabric.nranks
+    starts[first + rows.src] = np.arange(len(rows.src))
+    following = starts[first + rows.dst]
+    if (following < 0).any() or (starts >= 0).sum() < len(rows.src):
+        return np.asarray(hop.max(axis=1) * steps)
+    # Sums over 1, 2, 4, ... hops from every row; `steps` of them are put together bit by bit.
+    total, at = np.zeros_like(hop), np.arange(len(rows.src))
+    while steps:
+        if steps & 1:
+            total, at = total + hop[:, at], following[at]
+        hop, following, steps = hop + hop[:, following], following[following], steps >> 1
+    return np.asarray(total.max(axis=1))
+
+
+def _reads_input(phase: Phase, schedule: Schedule) -> bool:
+    """Return whether a local phase only hands the input on: kernels read it where they need it."""
+    first_other = int(schedule.layout.output())
+    return all((m.slots(0)[0] < first_other).all() for m in phase.moves)
 
 
 def _summed(parts: list[_Load]) -> _Load:
@@ -208,13 +242,18 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
         load = loads.of_phase(phase)
         rows += phase.steps * sum(len(m.rows.src) for m in phase.moves)
         if not load.remote:
+            if _reads_input(phase, schedule):
+                continue
             carried = carried + load.memory * phase.steps
             continue
         total += load.link * phase.steps
         busy = load.link * rate
         at = int(busy.argmax())
         steps.append(phase.steps)
-        latency.append(load.latency + load.messages.max())
+        hops = load.latency
+        if phase.steps > 1 and len(phase.moves) == 1:
+            hops = _chained(fabric, phase) / phase.steps
+        latency.append(hops + load.messages.max())
         link.append(busy[at])
         # What was carried is spread over the steps it streams behind.
         memory.append((load.memory + carried / phase.steps).max() / fabric.memory)

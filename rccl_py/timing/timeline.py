@@ -30,6 +30,10 @@ class Timeline:
     busiest: int | None
     busy: float
 
+    def waits(self, bound: str) -> float:
+        """Seconds of the parts that this bound limits: "latency", "link" or "memory"."""
+        return sum(part.seconds for part in self.parts if part.bound == bound)
+
     @property
     def seconds(self) -> float:
         """From call to last byte."""

@@ -37,7 +37,8 @@ def join(topology: Topology) -> nx.DiGraph:
     """Return every node, leaf and the spine of `topology` as one graph."""
     network, whole = topology.network, nx.DiGraph(name=topology.name)
     nics = nics_of(topology.node)
-    below: dict[int, float] = {}
+    full: dict[int, float] = {}
+    leaves: dict[int, int] = {}
     port: LinkType | None = None
     for node in range(topology.nodes):
         named = {v: f"node{node}/{v}" for v in topology.node} if topology.nodes > 1 else {}
@@ -47,10 +48,15 @@ def join(topology: Topology) -> nx.DiGraph:
             leaf, usable = leaf_of(network, node, q, len(nics)), port.bandwidth * port.efficiency
             whole.add_node(f"leaf{leaf}", kind="leaf")
             _cable(whole, named[nic], f"leaf{leaf}", port, usable, network.hop)
-            below[leaf] = below.get(leaf, 0.0) + usable
-    if port is not None and network.spine and len(below) > 1:
+            if node < min(network.leaf_nodes, topology.nodes):
+                # What a full leaf carries; the last has its siblings' uplinks.
+                first = leaf_of(network, 0, q, len(nics))
+                full[first] = full.get(first, 0.0) + usable
+            leaves.setdefault(leaf, leaf_of(network, 0, q, len(nics)))
+    if port is not None and network.spine and len(leaves) > 1:
         whole.add_node("spine", kind="spine")
-        for leaf, rate in below.items():
+        for leaf, first in leaves.items():
+            rate = full[first]
             _cable(
                 whole, f"leaf{leaf}", "spine", port, rate / network.oversubscription, network.hop
             )

@@ -7,6 +7,7 @@ Owns where machines are looked for and how a text is told apart. Every failure i
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ import msgspec
 import yaml
 
 from ..errors import FormatError, InvalidArgument
+from . import machine
 from .build import Topology
 from .machine import ClusterSpec, MachineSpec, network_of, topology_of
 
 __all__ = ["load", "machine_names"]
 
+_SPECS = [
+    s for s in vars(machine).values() if isinstance(s, type) and issubclass(s, msgspec.Struct)
+]
 _LIMIT = 8 << 20  # a machine description is kilobytes; anything larger is another kind of file
 
 
@@ -96,7 +101,36 @@ def _checked(data: dict[str, Any], kind: Any, path: Path) -> Any:
         # msgspec says "Expected `int`, got `str` - at `$.gpus`": put the key first.
         what, _, at = str(error).partition(" - at ")
         key = at.strip("`").removeprefix("$").removeprefix(".").removesuffix("[...]")
-        raise FormatError(f"{path}: {key + ': ' if key else ''}{what}") from None
+        raise FormatError(_located(path, key, _plain(what, key, kind))) from None
+
+
+_QUANTITIES = ("hop", "bandwidth", "latency", "launch", "memory", "message")
+
+
+def _plain(what: str, key: str, kind: Any) -> str:
+    """Return msgspec's sentence with what a person would do about it."""
+    if "Expected `str`" in what and re.split(r"[.\[]", key)[-1] in _QUANTITIES:
+        return "a quantity with its unit was expected, such as 0.2us or 50GB/s"
+    unknown = re.search(r"unknown field `(.*)`", what)
+    if unknown:
+        fields = [f for spec in _SPECS for f in spec.__struct_fields__]
+        close = difflib.get_close_matches(unknown[1], fields, n=2, cutoff=0.6)
+        return what + (f": did you mean {' or '.join(dict.fromkeys(close))}?" if close else "")
+    return what
+
+
+def _located(path: Path, key: str, what: str) -> str:
+    """Return the message behind file, line (where one line has the key) and key."""
+    unknown = re.search(r"unknown field `(.*?)`", what)
+    name = unknown[1] if unknown else re.sub(r"\[.*?\]", "", key).rpartition(".")[2]
+    pattern = re.compile(rf"(?:^|[\s{{,]){re.escape(name)}\s*:") if name else None
+    lines = [
+        i
+        for i, text in enumerate(_text(path).splitlines(), 1)
+        if pattern and pattern.search(text.partition("#")[0])
+    ]
+    at = f"{path}:{lines[0]}" if len(lines) == 1 else f"{path}"
+    return f"{at}: {key + ': ' if key else ''}{what}"
 
 
 def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
@@ -149,6 +183,18 @@ def _read(name: str, seen: tuple[Path, ...] = (), near: Path | None = None) -> T
     return _from_yaml(path, seen)
 
 
+def _moot(topology: Topology) -> tuple[str, ...]:
+    """Return a note where an oversubscription cannot matter."""
+    network, nodes = topology.network, topology.nodes
+    if network.oversubscription == 1 or nodes > network.leaf_nodes or nodes == 1:
+        return ()
+    what = "has no effect" if network.kind == "leaf-spine" else "slows only traffic between rails"
+    return (
+        f"oversubscription {network.oversubscription:g} {what}: {nodes} node(s) fit under one leaf "
+        f"of {network.leaf_nodes} (see --leaf-nodes)",
+    )
+
+
 def load(
     name: str | Path,
     *,
@@ -174,6 +220,7 @@ def load(
     topology = _read(str(name))
     changes = {"kind": network, "oversubscription": oversubscription, "leaf_nodes": leaf_nodes}
     given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
-    return replace(
+    joined = replace(
         topology, nodes=nodes or topology.nodes, network=replace(topology.network, **given)
     )
+    return replace(joined, notes=joined.notes + _moot(joined))

@@ -63,8 +63,11 @@ def _leaves(network: Network, copies: int, ports: F64) -> tuple[np.ndarray, F64]
     else:
         leaf = np.broadcast_to(group[:, None], (copies, q))
     leaf = leaf.astype(np.int32).ravel()
-    below = np.bincount(leaf, weights=np.tile(ports, copies))
-    return leaf, below / network.oversubscription
+    # A leaf is built for `leaf_nodes` nodes: the last one has its siblings' uplinks, however few
+    # nodes are below it.
+    full = min(network.leaf_nodes, copies)
+    each = ports * full if network.kind == "rails" else np.array([ports.sum() * full])
+    return leaf, np.resize(each, int(leaf.max()) + 1) / network.oversubscription
 
 
 def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray:

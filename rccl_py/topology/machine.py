@@ -23,6 +23,7 @@ A cluster::
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import msgspec
@@ -32,6 +33,7 @@ from ..errors import FabricError, FormatError, InvalidArgument
 from ..links import DEVICES, LINKS, Device, LinkType, Triple
 from ..units import parse_bandwidth, parse_time
 from .build import (
+    SCALE_UP,
     Network,
     Topology,
     add_gpus,
@@ -197,6 +199,15 @@ def _named(table: dict[str, Any], name: str, key: str, what: str) -> Any:
     return table[name]
 
 
+def _of_medium(table: dict[str, LinkType], name: str, key: str, media: Collection[str]) -> LinkType:
+    """Return the link called `name`, which must be of one of `media`."""
+    link: LinkType = _named(table, name, key, "link")
+    if link.medium not in media:
+        fit = ", ".join(n for n, other in sorted(table.items()) if other.medium in media)
+        raise FormatError(f"{key}: {name} is {link.medium}: expected one of {fit}")
+    return link
+
+
 def _device(spec: MachineSpec) -> Device:
     own = spec.device
     if isinstance(own, str):
@@ -232,22 +243,21 @@ def _add_scale_up(
             f"scale_up: one of mesh, switch, pairs was expected, found {given or 'none'}"
         )
     if own.mesh is not None:
-        add_mesh(
-            graph, names, _named(table, own.mesh.link, "scale_up.mesh.link", "link"), own.mesh.lanes
-        )
+        link = _of_medium(table, own.mesh.link, "scale_up.mesh.link", SCALE_UP)
+        add_mesh(graph, names, link, own.mesh.lanes)
     elif own.switch is not None:
         s = own.switch
         add_switches(
             graph,
             names,
-            _named(table, s.link, "scale_up.switch.link", "link"),
+            _of_medium(table, s.link, "scale_up.switch.link", SCALE_UP),
             s.lanes,
             s.switches,
             _read(parse_time, s.hop, "scale_up.switch.hop"),
         )
     for k, group in enumerate(own.pairs or []):
         key = f"scale_up.pairs[{k}]"
-        link = _named(table, group.link, f"{key}.link", "link")
+        link = _of_medium(table, group.link, f"{key}.link", SCALE_UP)
         for i, j in group.pairs:
             a, b = _gpu(names, i, f"{key}.pairs"), _gpu(names, j, f"{key}.pairs")
             if a == b:
@@ -259,8 +269,8 @@ def _add_nics(graph: Any, names: list[str], spec: MachineSpec, table: dict[str, 
     own = spec.nics
     if own is None:
         return
-    port = _named(table, own.link, "nics.link", "link")
-    host_link = _named(table, own.host_link, "nics.host_link", "link")
+    port = _of_medium(table, own.link, "nics.link", ("net",))
+    host_link = _of_medium(table, own.host_link, "nics.host_link", ("pci", "c2c"))
     near = own.near
     if near is None:
         near = [[] for _ in range(own.count)]
@@ -280,6 +290,8 @@ def topology_of(spec: MachineSpec, where: str) -> Topology:
     """Return the Topology a machine file describes; `where` (the file) opens every error."""
     try:
         table, graph = _link_table(spec), new_graph(spec.name)
+        if spec.gpus % spec.hosts:
+            raise FormatError(f"hosts: {spec.gpus} GPUs do not divide over {spec.hosts} hosts")
         add_gpus(graph, spec.gpus, spec.hosts)
         names = gpus_of(graph)
         _add_scale_up(graph, names, spec, table)
