@@ -10,10 +10,11 @@ a partition, 2 (P - 1) M over the capacity leaving them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..collectives import COLLECTIVES
 from ..fabric import Fabric
 from ..schedule import I32
 from ..units import format_bandwidth
@@ -44,11 +45,15 @@ class _Cut:
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """The cuts of a fabric; partitions: name -> (groups, B/s leaving all of them together)."""
+    """The cuts of a fabric; partitions: name -> (groups, B/s leaving all of them together).
+
+    roots: the cuts around single roots, as they are asked for.
+    """
 
     cuts: tuple[_Cut, ...]
     partitions: dict[str, tuple[int, float]]
     hop: float
+    roots: dict[int, _Cut] = field(default_factory=dict)
 
 
 def _capacity(fabric: Fabric, src: I32, dst: I32) -> float:
@@ -114,25 +119,47 @@ def _islands(fabric: Fabric, ranks: I32) -> Iterator[tuple[str, list[I32]]]:
             )
 
 
-def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], int]]:
-    """Yield (name, representative groups, groups in all) of each way to split the ranks."""
+def _unlike(fabric: Fabric, node: I32) -> tuple[list[I32], list[int]]:
+    """Return one rank of each kind in a node, and how many there are of each.
+
+    Ranks are of a kind when their links, in and out, and their NICs are as wide.
+    """
+    domain, q = fabric.domain, fabric.domain.nnics
+    used = np.append(np.isin(np.arange(domain.ngpus), fabric.local[node]), True)
+    joins = used[domain.tail] & used[domain.head]  # -1, a switch or the host, is the last: used
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for rank, local in zip(node.tolist(), fabric.local[node].tolist()):
+        widths = [
+            np.sort(domain.bandwidth[joins & (ends == local)]).tobytes()
+            for ends in (domain.tail, domain.head)
+        ]
+        own = range(*domain.pairs.ptr[local * (domain.ngpus + 1) :][:2].tolist()) if q else ()
+        ports = [float(domain.port[int(domain.pairs.link[e]) // q]) for e in own]
+        kinds.setdefault((*widths, *ports), []).append(rank)
+    groups = [np.array(ranks[:1], dtype=np.int32) for ranks in kinds.values()]
+    return groups, [len(ranks) for ranks in kinds.values()]
+
+
+def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], list[int]]]:
+    """Yield (name, representative groups, how many each stands for) of ways to split the ranks."""
     ranks = np.arange(fabric.nranks, dtype=np.int32)
     nodes = [ranks[fabric.node == a] for a in np.unique(fabric.node)]
     alike = len({len(node) for node in nodes}) == 1 and len(nodes) > _REPRESENTATIVES
     some = (
         nodes[:1] if alike else nodes if len(nodes) <= _REPRESENTATIVES else [nodes[0], nodes[-1]]
     )
-    yield "rank", [ranks[r : r + 1] for node in some for r in node], fabric.nranks
+    kinds, weights = zip(*(_unlike(fabric, node) for node in some))
+    yield "rank", [g for part in kinds for g in part], [w for part in weights for w in part]
     if len(nodes) == 1:
         for name, groups in _islands(fabric, ranks):
-            yield f"group joined by {name}", groups, len(groups)
+            yield f"group joined by {name}", groups, [1] * len(groups)
         return
-    yield "node", some, len(nodes)
+    yield "node", some, [1] * len(some)
     leaves = fabric.leaf.reshape(fabric.copies, -1)[:, 0]
     under = [ranks[np.isin(fabric.node, np.flatnonzero(leaves == v))] for v in np.unique(leaves)]
     held = [u for u in under if len(u)]
     if len(held) > 1:
-        yield "leaf", held if len(held) <= 2 else [held[0], held[-1]], len(held)
+        yield "leaf", held if len(held) <= 2 else [held[0], held[-1]], [max(1, len(held) - 1), 1]
 
 
 def _ranks_text(group: I32) -> str:
@@ -149,18 +176,22 @@ def find_cuts(fabric: Fabric) -> Cuts:
     """Return the cuts of `fabric` with their capacities."""
     everyone = np.arange(fabric.nranks, dtype=np.int32)
     cuts, partitions = [], {}
-    for name, groups, count in _partitions(fabric):
-        leaving = []
-        for group in groups:
+    for name, groups, weights in _partitions(fabric):
+        leaving, stood_for, members = 0.0, 0, 0
+        for group, weight in zip(groups, weights):
             rest = np.setdiff1d(everyone, group).astype(np.int32)
             if not len(rest):
                 continue
             out, into = _capacity(fabric, group, rest), _capacity(fabric, rest, group)
             title = _ranks_text(group) if name == "rank" else f"{_ranks_text(group)} ({name})"
             cuts.append(_Cut(title, group, out, into, name))
-            leaving.append(out)
+            leaving += out * weight
+            stood_for += weight
+            members += weight * len(group)
         if leaving:
-            partitions[name] = count, float(np.mean(leaving)) * count
+            # Where only some nodes were looked at, the others are copies of them.
+            scale = fabric.nranks / members
+            partitions[name] = round(stood_for * scale), leaving * scale
     hop = 0.0
     if fabric.nranks > 1:
         same = len(np.unique(fabric.node)) == 1
@@ -168,6 +199,16 @@ def find_cuts(fabric: Fabric) -> Cuts:
         reached = fabric.latency(src, everyone[1:])[0]
         hop = float(reached.min() if same else reached[fabric.node[1:] != fabric.node[0]].min())
     return Cuts(tuple(cuts), partitions, hop)
+
+
+def _around(fabric: Fabric, cuts: Cuts, root: int) -> _Cut:
+    """Return the cut between `root` and all other ranks."""
+    if root not in cuts.roots:
+        alone = np.array([root], dtype=np.int32)
+        rest = np.setdiff1d(np.arange(fabric.nranks), alone).astype(np.int32)
+        out, into = _capacity(fabric, alone, rest), _capacity(fabric, rest, alone)
+        cuts.roots[root] = _Cut(_ranks_text(alone), alone, out, into, "rank")
+    return cuts.roots[root]
 
 
 def _volumes(collective: str, w: int, n: int, has_root: bool) -> tuple[float, float]:
@@ -195,7 +236,10 @@ def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: 
     if n == 1:
         return Bound(fabric.launch, "launch: one rank needs no link")
     best = Bound(cuts.hop, "latency: one hop of the fastest link (LL)")
-    for cut in cuts.cuts:
+    tried = cuts.cuts
+    if COLLECTIVES[collective].rooted:
+        tried = (*tried, _around(fabric, cuts, root))
+    for cut in tried:
         volumes = _volumes(collective, len(cut.ranks), n, bool(np.isin(root, cut.ranks)))
         for share, rate, way in zip(volumes, (cut.out, cut.into), ("leave", "enter")):
             if rate > 0 and share * size / rate > best.seconds:
