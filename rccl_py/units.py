@@ -21,7 +21,7 @@ __all__ = [
 
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*"
 _SIZE = re.compile(_NUMBER + r"([KMGTP]?)(i?B?)\s*", re.IGNORECASE)
-_BANDWIDTH = re.compile(_NUMBER + r"([KMGT]?)(i?)(?:([bB])(?:/s|ps)|it/s)\s*")
+_BANDWIDTH = re.compile(_NUMBER + r"([KMGT]?)(i?)([bB])(?:/s|ps)\s*")
 _TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns)\s*")
 _PREFIX = "KMGTP"
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}

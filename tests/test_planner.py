@@ -295,3 +295,25 @@ def test_the_widest_rings_take_no_more_of_a_link_than_it_has(n, seed):
         taken[a, b] += 1  # every capacity is whole, so a ring found takes at least 1
     alone = len(orders) == 1 and (capacity[taken > 0] == 0).any()  # none found: rank order
     assert alone or (taken <= capacity).all()
+
+
+def test_a_ring_over_nodes_pays_the_network_only_where_it_crosses():
+    fabric = lower(load("mi300x-8", nodes=16))
+    ring = Planner(fabric, algo="ring", proto="LL").plan("allreduce", 8)
+    inside = float(fabric.latency(np.array([0]), np.array([1]))[0, 0])
+    across = float(fabric.latency(np.array([7]), np.array([15]))[0, 0])
+    # 254 hops in a row, 2 * 16 of them between nodes (one more where a window starts at one).
+    hops = ring.time - fabric.launch
+    assert 222 * inside + 31 * across < hops < 222 * inside + 33 * across + 254 * 1e-6
+
+
+def test_rings_leave_a_node_through_all_of_its_nics():
+    planner = Planner(lower(load("mi250x-4", nodes=2)))
+    leaving = {int(order[7]) // 2 for order in planner.rings.orders}
+    assert leaving == {0, 1, 2, 3}  # two GCDs share a NIC
+
+
+def test_an_oversubscription_that_cannot_matter_is_told():
+    few = load("mi300x-8", nodes=16, network="leaf-spine", oversubscription=4)
+    many = load("mi300x-8", nodes=16, network="leaf-spine", oversubscription=4, leaf_nodes=4)
+    assert "has no effect" in few.notes[-1] and not many.notes
