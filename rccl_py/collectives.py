@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .arguments import text
 from .errors import InvalidArgument
 from .schedule import I32
 
@@ -257,7 +258,7 @@ _ALIASES = {
 
 def collective_named(name: str) -> Collective:
     """Return the collective called `name` (``all_reduce_perf`` and the like are understood)."""
-    key = name.lower().replace("-", "_").removesuffix("_perf")
+    key = text(name, "collective").lower().replace("-", "_").removesuffix("_perf")
     key = _ALIASES.get(key, key)
     if key not in COLLECTIVES:
         raise InvalidArgument(f"collective {name!r} is not known: one of {', '.join(COLLECTIVES)}")

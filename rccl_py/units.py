@@ -23,6 +23,9 @@ _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*"
 _SIZE = re.compile(_NUMBER + r"([KMGTP]?)(i?B?)\s*", re.IGNORECASE)
 _BANDWIDTH = re.compile(_NUMBER + r"([KMGT]?)(i?)([bB])(?:/s|ps)\s*")
 _TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns)\s*")
+LARGEST = 1 << 60
+"""The largest size in bytes that is taken for one (1024 PiB)."""
+
 _PREFIX = "KMGTP"
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
@@ -46,6 +49,8 @@ def parse_size(text: str | int) -> int:
     factor = 1024 ** (_PREFIX.index(prefix) + 1) if prefix else 1
     # Whole numbers stay integers: a float would round sizes above 2**53.
     size = int(found[1]) * factor if found[1].isdigit() else float(found[1]) * factor
+    if not 0 <= size <= LARGEST:
+        raise InvalidArgument(f"size {text!r} is beyond all memory: expected at most 1024P")
     if size != int(size):
         raise InvalidArgument(f"size {text!r} is {size} bytes: expected a whole number of bytes")
     return int(size)
@@ -54,6 +59,8 @@ def parse_size(text: str | int) -> int:
 def parse_bandwidth(text: str | float) -> float:
     """Return the bytes per second that `text` names: ``"800Gb/s"`` is 1e11, ``"46.5GB/s"``."""
     found = _matched(_BANDWIDTH, text, "bandwidth", "a text such as 800Gb/s or 46.5GB/s")
+    if float(found[1]) > 1e12:
+        raise InvalidArgument(f"bandwidth {text!r} is beyond any link")
     base = 1024 if found[3] else 1000
     factor = float(base ** (_PREFIX.index(found[2].upper()) + 1)) if found[2] else 1.0
     return float(found[1]) * factor / (1.0 if found[4] == "B" else 8.0)
@@ -62,7 +69,10 @@ def parse_bandwidth(text: str | float) -> float:
 def parse_time(text: str | float) -> float:
     """Return the seconds that `text` names: ``"2us"``, ``"150 ns"``, ``"0.5s"``."""
     found = _matched(_TIME, text, "time", "a text such as 2us, 150ns or 0.5s")
-    return float(found[1]) * _SECONDS[found[2]]
+    seconds = float(found[1]) * _SECONDS[found[2]]
+    if seconds > 3600:
+        raise InvalidArgument(f"time {text!r} is above an hour: no latency is")
+    return seconds
 
 
 def format_size(size: float) -> str:

@@ -50,6 +50,13 @@ def guarded(prog: str, body: Callable[[], int]) -> int:
     except MemoryError:
         print(f"{prog}: not enough memory for this call", file=sys.stderr)
         return 2
+    except Exception as error:
+        # A fault of ours: still one line; RCCL_PY_DEBUG=1 shows where it came from.
+        if os.environ.get("RCCL_PY_DEBUG"):
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"{prog}: internal error, {said[:300]} (RCCL_PY_DEBUG=1 shows more)", file=sys.stderr)
+        return 2
 
 
 def add_topology_arguments(parser: argparse.ArgumentParser) -> None:

@@ -155,8 +155,8 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 def _count(arguments: argparse.Namespace, name: str, least: int = 0) -> int:
     text = str(getattr(arguments, name))
-    if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-        raise InvalidArgument(f"--{name} {text!r} cannot be read: expected a whole number")
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,12}\s*", text):
+        raise InvalidArgument(f"--{name} {text[:40]!r} cannot be read: expected a whole number")
     if int(text) < least:
         raise InvalidArgument(f"--{name} {text}: expected {least} or more")
     return int(text)
@@ -195,7 +195,7 @@ def _flag(arguments: argparse.Namespace, name: str) -> bool | None:
 
 
 def _ignored(value: str | None) -> int:
-    return int(value) if value and value.isdigit() else 0
+    return int(value) if value and re.fullmatch("[0-9]{1,9}", value) else 0
 
 
 def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:

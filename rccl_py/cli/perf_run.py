@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,7 @@ def _roots(text: str, collective: Collective, n: int) -> list[int]:
     """Return the roots to run: -1 for a collective that has none."""
     if text.strip().lower() == "all":
         roots = list(range(n))
-    elif not text.strip().removeprefix("-").isdigit():
+    elif not re.fullmatch(r"-?[0-9]{1,9}", text.strip()):
         raise InvalidArgument(f"root {text!r} cannot be read: expected a rank or all")
     elif not 0 <= int(text) < n:
         raise InvalidArgument(f"root {text} is out of range: ranks are 0 to {n - 1}")

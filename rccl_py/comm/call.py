@@ -100,6 +100,8 @@ def _of_call(where: str, read: Any, value: object) -> Any:
 def _flat(buffer: object, what: str, writes: bool) -> Array:
     if not isinstance(buffer, np.ndarray):
         raise InvalidArgument(f"{what} is a {type(buffer).__name__}: a NumPy array was expected")
+    if isinstance(buffer, np.ma.MaskedArray):
+        raise InvalidArgument(f"{what} is a masked array: pass its .data, masks do not travel")
     if not buffer.flags.c_contiguous:
         raise InvalidArgument(
             f"{what} (shape {buffer.shape}, strides {buffer.strides}) is not "
@@ -112,7 +114,8 @@ def _flat(buffer: object, what: str, writes: bool) -> Array:
             f"{what} has byte order {buffer.dtype.str}: native order was expected"
         )
     _of_call(what, checked_dtype, buffer.dtype)
-    return buffer.reshape(-1)
+    # A subclass may reshape its own way (numpy.matrix stays two-dimensional).
+    return np.asarray(buffer).reshape(-1)
 
 
 def _needed(spec: Collective, rank: int, n: int, root: int) -> tuple[bool, bool]:

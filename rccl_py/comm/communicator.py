@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arguments import whole
 from ..collectives import collective_named
 from ..dtypes import name_of
-from ..errors import InvalidArgument, RcclError
+from ..errors import InvalidArgument, RcclError, RcclSystemError
 from ..fabric import Fabric
 from ..planner import Plan, Planner
 from ..reduce_ops import ReduceOp, op_named
+from ..units import LARGEST
 from .call import Call, Signature, checked_call, checked_dtype
 from .group import current
 from .world import LocalWorld, MpiWorld
@@ -31,11 +33,15 @@ __all__ = ["Communicator", "fabric_of"]
 
 def fabric_of(topology: str | Path | Topology, nranks: int | None) -> Fabric:
     """Return the fabric of the first `nranks` accelerators of a machine (all by default)."""
-    from ..topology import load, lower  # with networkx: only who reads a machine pays for it
+    from ..topology import (  # with networkx: only who reads a machine pays for it
+        Topology,
+        load,
+        lower,
+    )
 
-    machine = load(topology) if isinstance(topology, (str, Path)) else topology
-    if nranks is not None and nranks < 1:
-        raise InvalidArgument(f"{machine.name}: nranks {nranks}: expected 1 to {machine.ngpus}")
+    machine = topology if isinstance(topology, Topology) else load(topology)
+    if nranks is not None:
+        whole(nranks, f"{machine.name}: nranks", 1, machine.ngpus)
     return lower(machine, nranks)
 
 
@@ -160,12 +166,15 @@ class Communicator:
         the ranks of the host, until the communicator is destroyed. Else it is plain memory.
         """
         kind = checked_dtype(dtype)
-        if count < 0:
-            raise InvalidArgument(f"mem_alloc: count {count}: expected 0 or more")
+        whole(count, "mem_alloc: count", 0, LARGEST // kind.itemsize)
         if isinstance(self._world, MpiWorld):
             memory: npt.NDArray[Any] = self._world.transport.allocate(count * kind.itemsize)
             return memory.view(kind)
-        return np.empty(count, dtype=kind)
+        try:
+            return np.empty(count, dtype=kind)
+        except (MemoryError, ValueError):
+            size = count * kind.itemsize
+            raise RcclSystemError(f"mem_alloc: {size} bytes are more than there is") from None
 
     def plan(
         self,
@@ -183,8 +192,7 @@ class Communicator:
         in_place: accepted for symmetry with a call; the modelled time does not depend on it.
         """
         spec = collective_named(collective)
-        if count < 0:
-            raise InvalidArgument(f"{spec.name}: count {count}: expected 0 or more")
+        whole(count, f"{spec.name}: count", 0, LARGEST)
         name = name_of(checked_dtype(dtype))
         return self._world.plan(Signature(spec.name, count, name, op_named(str(op)).value, root))
 

@@ -14,12 +14,14 @@ import numpy as np
 
 from ..algorithms import Algorithm, Recipe, algorithms_of
 from ..algorithms.shapes import double_binary_tree, two_level_trees
+from ..arguments import finite, text, whole
 from ..collectives import COLLECTIVES
 from ..errors import InvalidArgument, InvalidUsage
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import I32, Phase, Schedule
 from ..timing import Loads, Profile, profile
+from ..units import LARGEST
 from .bounds import Cuts, find_cuts, lower_bound
 from .plan import Candidate, Plan, reason_lost
 from .restrict import allowed_algorithms, allowed_protocols
@@ -50,6 +52,9 @@ class Planner:
     """
 
     def __init__(self, fabric: Fabric, algo: str | None = None, proto: str | None = None) -> None:
+        for what, restriction in (("algo", algo), ("proto", proto)):
+            if restriction is not None:
+                text(restriction, what)
         self.fabric = fabric
         self._algo, self._proto = algo, proto
         self._loads = Loads(fabric)
@@ -161,6 +166,8 @@ class Planner:
         Raises InvalidArgument for a root or size out of range, InvalidUsage when the restrictions
         leave no algorithm or no protocol.
         """
+        root = whole(root, f"{collective}: root", 0, self.fabric.nranks - 1)
+        block = finite(block, f"{collective}: bytes of a block", -1.0, float(LARGEST))
         key = collective, block, root
         if key not in self._plans:
             if len(self._plans) >= _KEPT_PLANS:

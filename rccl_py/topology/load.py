@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from ..arguments import finite, whole
 from ..errors import FormatError, InvalidArgument
 from . import machine
 from .build import Topology
@@ -39,7 +40,11 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
+        if not isinstance(node, yaml.MappingNode):
+            raise yaml.MarkedYAMLError(None, None, "a mapping was expected", node.start_mark)
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(None, None, "keys must be texts", key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
                     None, None, f"key {key.value!r} is given twice", key.start_mark
@@ -66,6 +71,10 @@ def _text(path: Path) -> str:
     try:
         if path.is_dir():
             raise FormatError(f"{path}: is a folder: a YAML or XML file was expected")
+        if path.is_char_device() or path.is_block_device():
+            raise FormatError(f"{path}: is a device: a YAML or XML file was expected")
+        if path.is_fifo() and not str(path.absolute()).startswith(("/dev/fd/", "/proc/")):
+            raise FormatError(f"{path}: is a named pipe: a YAML or XML file was expected")
         if path.stat().st_size > _LIMIT:
             raise FormatError(
                 f"{path}: {path.stat().st_size} bytes is no machine description (limit {_LIMIT})"
@@ -111,6 +120,8 @@ def _plain(what: str, key: str, kind: Any) -> str:
     """Return msgspec's sentence with what a person would do about it."""
     if "Expected `str`" in what and re.split(r"[.\[]", key)[-1] in _QUANTITIES:
         return "a quantity with its unit was expected, such as 0.2us or 50GB/s"
+    if what.endswith("\\udfff]+$'"):
+        return "one line of printable text was expected"
     unknown = re.search(r"unknown field `(.*)`", what)
     if unknown:
         fields = [f for spec in _SPECS for f in spec.__struct_fields__]
@@ -211,13 +222,20 @@ def load(
     FormatError (a file that does not follow its format).
     """
     for what, value in (("nodes", nodes), ("leaf_nodes", leaf_nodes)):
-        if value is not None and not 1 <= value <= 1_000_000:
-            raise InvalidArgument(f"{what} {value}: expected 1 to 1000000")
-    if oversubscription is not None and not 0 < oversubscription <= 1e6:
-        raise InvalidArgument(f"oversubscription {oversubscription}: expected above 0")
+        if value is not None:
+            whole(value, what, 1, 1_000_000)
+    if oversubscription is not None:
+        finite(oversubscription, "oversubscription", 0.0, 1e6)
+    if not isinstance(name, (str, Path)):
+        raise InvalidArgument(
+            f"topology {name!r} is a {type(name).__name__}: a name or a path was expected"
+        )
     if network not in (None, "rails", "leaf-spine"):
         raise InvalidArgument(f"network {network!r}: expected rails or leaf-spine")
-    topology = _read(str(name))
+    try:
+        topology = _read(str(name))
+    except (OSError, ValueError) as error:  # a name no file can have
+        raise InvalidArgument(f"topology {str(name)[:80]!r} is no path: {error}"[:300]) from None
     changes = {"kind": network, "oversubscription": oversubscription, "leaf_nodes": leaf_nodes}
     given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
     joined = replace(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import networkx as nx
 import numpy as np
 
+from ..arguments import whole
 from ..errors import FabricError, InvalidArgument
 from ..fabric import F64, Domain, Fabric, Table
 from .across import cross_routes, no_cross
@@ -72,6 +73,10 @@ def _leaves(network: Network, copies: int, ports: F64) -> tuple[np.ndarray, F64]
 
 def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray:
     total = topology.ngpus
+    if ranks is not None and not isinstance(ranks, Sequence):
+        ranks = whole(ranks, f"{topology.name}: ranks", 0, total)
+    for rank in ranks if isinstance(ranks, Sequence) else ():
+        whole(rank, f"{topology.name}: accelerator", 0, total - 1)
     wanted = (
         np.arange(total if ranks is None else ranks)
         if not isinstance(ranks, Sequence)

@@ -47,9 +47,11 @@ from .build import (
 
 __all__ = ["ClusterSpec", "MachineSpec", "NetworkSpec", "network_of", "topology_of"]
 
+_ROUTES = 1 << 24  # GPUs squared times planes: 1,024 GPUs behind 16 planes
+
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Lanes = Annotated[float, Meta(gt=0)]
-Text = Annotated[str, Meta(min_length=1)]
+Lanes = Annotated[float, Meta(gt=0, le=1e6)]
+Text = Annotated[str, Meta(pattern="^[^\x00-\x1f\x7f\ud800-\udfff]+$")]  # one printable line
 
 
 class LinkSpec(Struct, forbid_unknown_fields=True):
@@ -247,6 +249,11 @@ def _add_scale_up(
         add_mesh(graph, names, link, own.mesh.lanes)
     elif own.switch is not None:
         s = own.switch
+        if len(names) ** 2 * s.switches > _ROUTES:
+            raise FormatError(
+                f"scale_up.switch.switches: {s.switches} planes of {len(names)} GPUs are more than "
+                f"{_ROUTES} routes: equal planes behave like one, so give fewer"
+            )
         add_switches(
             graph,
             names,
