@@ -17,7 +17,7 @@ ROOT = Path(rccl_py.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 
 FLOORS = [
-    {"errors", "units"},
+    {"arguments", "errors", "units"},
     {"dtypes", "reduce_ops", "schedule", "fabric"},
     {"algorithms", "collectives", "execute", "links", "patterns"},
     {"topology", "check", "timing"},
@@ -27,7 +27,12 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR = {name: k for k, names in enumerate(FLOORS) for name in names}
-SIDEWAYS = {("units", "errors"), ("fabric", "schedule"), ("report_files", "report")}
+SIDEWAYS = {
+    ("units", "errors"),
+    ("arguments", "errors"),
+    ("fabric", "schedule"),
+    ("report_files", "report"),
+}
 """On one floor, who may use whom."""
 OUTSIDE = {"networkx": {"topology"}, "mpi4py": {"transports/mpi.py", "cli"},
            "yaml": {"topology"}, "msgspec": {"topology", "report_files.py", "cli"}}  # fmt: skip
