@@ -41,7 +41,7 @@ def fabric_of(topology: str | Path | Topology, nranks: int | None) -> Fabric:
 
     machine = topology if isinstance(topology, Topology) else load(topology)
     if nranks is not None:
-        whole(nranks, f"{machine.name}: nranks", 1, machine.ngpus)
+        whole(nranks, f"{machine.name}: nranks", 1, LARGEST)
     return lower(machine, nranks)
 
 

@@ -72,24 +72,21 @@ def _leaves(network: Network, copies: int, ports: F64) -> tuple[np.ndarray, F64]
 
 
 def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray:
-    total = topology.ngpus
-    if ranks is not None and not isinstance(ranks, Sequence):
-        ranks = whole(ranks, f"{topology.name}: ranks", 0, total)
-    for rank in ranks if isinstance(ranks, Sequence) else ():
-        whole(rank, f"{topology.name}: accelerator", 0, total - 1)
-    wanted = (
-        np.arange(total if ranks is None else ranks)
-        if not isinstance(ranks, Sequence)
-        else np.asarray(ranks)
-    )
-    if not len(wanted):
+    total, limit = topology.ngpus, 1 << 62
+    if isinstance(ranks, Sequence):
+        wanted = [whole(rank, f"{topology.name}: accelerator", -limit, limit) for rank in ranks]
+        asked = len(wanted)
+    else:
+        asked = total if ranks is None else whole(ranks, f"{topology.name}: ranks", 0, limit)
+        wanted = list(range(min(asked, total)))
+    if not asked:
         raise InvalidArgument(f"{topology.name}: 0 ranks asked for: expected 1 to {total}")
-    if len(wanted) > total or wanted.max() >= total or wanted.min() < 0:
+    if asked > total or max(wanted) >= total or min(wanted) < 0:
         raise InvalidArgument(
-            f"{topology.name}: {len(wanted)} ranks asked for, but {topology.nodes} node(s) of "
+            f"{topology.name}: {asked} ranks asked for, but {topology.nodes} node(s) of "
             f"{topology.gpus_per_node} GPUs are {total}: ask for fewer ranks or more --nodes"
         )
-    return wanted.astype(np.int32)
+    return np.array(wanted, dtype=np.int32)
 
 
 def _require_reachable(topology: Topology, fabric: Fabric) -> None:
