@@ -41,7 +41,9 @@ def fabric_of(topology: str | Path | Topology, nranks: int | None) -> Fabric:
 
     machine = topology if isinstance(topology, Topology) else load(topology)
     if nranks is not None:
-        whole(nranks, f"{machine.name}: nranks", 1, LARGEST)
+        # Too many is lower()'s to refuse: it knows the way out.
+        too_many = isinstance(nranks, int) and nranks > machine.ngpus
+        whole(nranks, f"{machine.name}: nranks", 1, LARGEST if too_many else machine.ngpus)
     return lower(machine, nranks)
 
 
