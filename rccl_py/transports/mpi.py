@@ -9,6 +9,7 @@ spans hosts, rows travel as messages.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,24 @@ def _shared_memory_left() -> int:
     return found.f_bavail * found.f_frsize * 9 // 10
 
 
+def _end_all_on_error(mpi: Any) -> None:
+    """Make an error that nobody catches end every process, as ``python -m mpi4py`` does.
+
+    Else the process would wait in MPI's finalize for ranks that wait for it in a call.
+    """
+    before = sys.excepthook
+    if getattr(before, "ends_all", False):
+        return
+
+    def hook(kind: Any, value: Any, trace: Any) -> None:
+        before(kind, value, trace)
+        sys.stderr.flush()
+        mpi.COMM_WORLD.Abort(1)
+
+    hook.ends_all = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
+
+
 class _Window:
     """A segment of shared memory a rank, all readable by all: uint8 arrays by rank."""
 
@@ -72,6 +91,7 @@ class MpiTransport:
 
     def __init__(self, comm: Any, shared: bool | None = None) -> None:
         self._mpi = import_mpi()
+        _end_all_on_error(self._mpi)
         self.comm = comm.Dup()
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         host = self.comm.Split_type(self._mpi.COMM_TYPE_SHARED)

@@ -1,4 +1,4 @@
-"""Arrays of mem_alloc: plain in one process, shared between the processes of a host."""
+"""Communicators over processes: shared arrays of mem_alloc, and errors of one process."""
 
 import numpy as np
 import pytest
@@ -42,3 +42,19 @@ def test_shared_and_plain_buffers_mix_under_mpirun():
     done = mpirun(4, "-c", PROGRAM)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("well") == 4
+
+
+ALONE = """
+import numpy as np
+from mpi4py import MPI
+import rccl_py as rccl
+comm = rccl.Communicator.from_mpi(MPI.COMM_WORLD, "mi300x-8")
+comm.allreduce([1] if comm.rank == 1 else np.ones(4), np.ones(4))
+"""
+
+
+@pytest.mark.mpi
+def test_an_error_of_one_process_ends_the_others_instead_of_a_hang():
+    done = mpirun(2, "-c", ALONE, timeout=60)
+    assert done.returncode != 0
+    assert "InvalidArgument: allreduce at rank 1: sendbuf is a list" in done.stderr
