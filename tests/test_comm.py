@@ -152,9 +152,10 @@ def test_a_rank_that_makes_no_call_is_named_at_the_end_of_the_group(pair):
     )
     with missing, rccl.group():
         pair[0].allreduce(held, held)
-    for comm in pair:  # and the communicator stays good
-        comm.allreduce(held.copy(), held)
-    assert held.tolist() == [2, 2]
+    results = [np.zeros(2, F32) for _ in pair]
+    for comm, result in zip(pair, results):  # and the communicator stays good
+        comm.allreduce(held, result)
+    assert [r.tolist() for r in results] == [[2, 2], [2, 2]]
 
 
 @pytest.mark.parametrize("ask", ["elapsed", "last_plan"])
@@ -277,3 +278,41 @@ def test_plan_refuses_what_a_call_would_refuse(more, what):
     asked = {"collective": "broadcast", "count": 1, "dtype": "float", **more}
     with pytest.raises(InvalidArgument, match=what):
         Communicator.init_all("mi300x-8")[0].plan(**asked)
+
+
+def test_a_retry_after_a_refusal_moves_only_the_retry_s_buffers():
+    comms = Communicator.init_all("mi300x-8", 4)
+    results = [np.full(2, -7.0) for _ in comms]
+    with pytest.raises(InvalidArgument, match="at rank 2"):
+        for comm in comms:
+            bad = [1] if comm.rank == 2 else np.full(2, 1000.0)
+            comm.allreduce(bad, results[comm.rank])
+    for comm in comms:
+        comm.allreduce(np.ones(2), results[comm.rank])
+    assert all((y == 4.0).all() for y in results)
+
+
+def test_a_recvbuf_that_two_ranks_share_is_refused_and_a_sendbuf_is_not():
+    comms, shared = Communicator.init_all("mi300x-8", 3), np.ones(4)
+    with pytest.raises(InvalidArgument, match="overlap and one of them is written"), rccl.group():
+        for comm in comms:
+            comm.allreduce(np.ones(4), shared)
+    results = [np.zeros(4) for _ in comms]
+    with rccl.group():
+        for comm, y in zip(comms, results):
+            comm.allreduce(shared, y)
+    assert all((y == 3.0).all() for y in results)
+
+
+def test_a_group_that_fails_on_one_communicator_leaves_nothing_of_another():
+    a, b = Communicator.init_all("mi300x-8", 2), Communicator.init_all("mi300x-8", 2)
+    with pytest.raises(CollectiveMismatch), rccl.group():
+        b[0].allreduce(np.full(2, 1000.0), np.zeros(2))
+        for comm in a:
+            comm.broadcast(np.ones(2), np.ones(2), comm.rank)
+        b[1].allreduce(np.full(2, 1000.0), np.zeros(2))
+    results = [np.zeros(2), np.zeros(2)]
+    with rccl.group():
+        for comm, y in zip(b, results):
+            comm.allreduce(np.ones(2), y)
+    assert all((y == 2.0).all() for y in results)

@@ -58,3 +58,22 @@ def test_an_error_of_one_process_ends_the_others_instead_of_a_hang():
     done = mpirun(2, "-c", ALONE, timeout=60)
     assert done.returncode != 0
     assert "InvalidArgument: allreduce at rank 1: sendbuf is a list" in done.stderr
+
+
+UNLIKE = """
+from mpi4py import MPI
+import rccl_py as rccl
+rank = MPI.COMM_WORLD.Get_rank()
+for settings in ({"algo": "ring" if rank else "tree"}, {"shared_memory": False if rank else None}):
+    try:
+        rccl.Communicator.from_mpi(MPI.COMM_WORLD, "mi300x-8", **settings)
+    except rccl.RcclError as error:
+        print(error)
+"""
+
+
+@pytest.mark.mpi
+def test_processes_with_different_settings_are_told_apart():
+    done = mpirun(2, "-c", UNLIKE, timeout=60)
+    assert done.stdout.count("from_mpi: algo differs between ranks: rank") == 2
+    assert done.stdout.count("from_mpi: shared_memory differs between ranks: rank") == 2

@@ -16,7 +16,13 @@ import numpy.typing as npt
 from ..arguments import whole
 from ..collectives import collective_named
 from ..dtypes import name_of
-from ..errors import InvalidArgument, RcclError, RcclSystemError
+from ..errors import (
+    InternalError,
+    InvalidArgument,
+    InvalidUsage,
+    RcclError,
+    RcclSystemError,
+)
 from ..fabric import Fabric
 from ..planner import Plan, Planner
 from ..reduce_ops import ReduceOp, op_named
@@ -57,10 +63,22 @@ def _fabric_from_first(comm: Any, topology: str | Path | Topology | None) -> Fab
             found = fabric_of(topology, comm.Get_size())
         except RcclError as error:
             found = error
+        except Exception as error:  # whatever it is, the others must not wait for it
+            found = InternalError(f"from_mpi: rank 0 failed with {type(error).__name__}: {error}")
     found = comm.bcast(found)
     if not isinstance(found, Fabric):
         raise found or InvalidArgument("from_mpi: rank 0 read no fabric")
     return found
+
+
+def _require_alike(comm: Any, **settings: object) -> None:
+    """Raise on every rank when the ranks were given different settings: plans must be equal."""
+    said = comm.allgather({name: repr(value) for name, value in settings.items()})
+    for name in settings:
+        values = {row[name]: rank for rank, row in reversed(list(enumerate(said)))}
+        if len(values) > 1:
+            told = ", ".join(f"rank {rank} {value}" for value, rank in values.items())
+            raise InvalidUsage(f"from_mpi: {name} differs between ranks: {told}")
 
 
 class Communicator:
@@ -107,6 +125,7 @@ class Communicator:
         """
         from ..transports.mpi import MpiTransport
 
+        _require_alike(comm, algo=algo, proto=proto, shared_memory=shared_memory)
         planner = Planner(_fabric_from_first(comm, topology), algo, proto)
         transport = MpiTransport(comm, shared_memory)
         return cls(transport.rank, MpiWorld(planner, transport))
@@ -205,8 +224,13 @@ class Communicator:
             raise InvalidArgument(
                 f"{collective} at rank {self._rank}: the communicator is destroyed"
             )
-        call = checked_call(collective, sendbuf, recvbuf, op, root, self._rank, self.nranks)
         queued = current()
+        try:
+            call = checked_call(collective, sendbuf, recvbuf, op, root, self._rank, self.nranks)
+        except InvalidArgument:
+            if queued is None and isinstance(self._world, LocalWorld):
+                self._world.withdraw()  # the other ranks' calls that waited for this one
+            raise
         if isinstance(self._world, MpiWorld):
             self._now_or_queued(partial(self._world.call, call))
         elif queued is None:
@@ -218,6 +242,7 @@ class Communicator:
         else:
             queued.starts.append(partial(self._submit, self._world, call))
             queued.ends.append(self._world.require_complete)
+            queued.undos.append(self._world.withdraw)
 
     def _submit(self, world: LocalWorld, call: Call) -> None:
         world.submit(self._rank, call)

@@ -15,10 +15,14 @@ __all__ = ["current", "group"]
 
 @dataclass
 class _Group:
-    """starts: what each queued call does, in order. ends: run once all have started."""
+    """starts: what each queued call does, in order. ends: run once all have started.
+
+    undos: run when a start fails, so that nothing half launched is left.
+    """
 
     starts: list[Callable[[], None]] = field(default_factory=list)
     ends: list[Callable[[], None]] = field(default_factory=list)
+    undos: list[Callable[[], None]] = field(default_factory=list)
 
 
 class _State(threading.local):
@@ -47,7 +51,12 @@ def group() -> Iterator[None]:
         yield
     finally:
         _STATE.open = None
-    for step in opened.starts:
-        step()
+    try:
+        for step in opened.starts:
+            step()
+    except BaseException:
+        for undo in dict.fromkeys(opened.undos):
+            undo()
+        raise
     for step in dict.fromkeys(opened.ends):
         step()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CollectiveMismatch, InvalidUsage, RcclTimeout, RemoteError
+from ..errors import CollectiveMismatch, InvalidArgument, InvalidUsage, RcclTimeout, RemoteError
 from ..planner import Plan, Planner
 from ..reduce_ops import ReduceOp, finish
 from ..transports import local
@@ -43,6 +43,27 @@ def _named(ranks: list[int]) -> str:
         f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
     )
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+
+
+def _require_apart(number: int, calls: dict[int, Call]) -> None:
+    """Refuse a receive buffer that overlaps a buffer of another rank."""
+    spans = []
+    for rank, call in calls.items():
+        for array, written in ((call.source, False), (call.target, True)):
+            if array is not None and array.size:
+                first = array.ctypes.data
+                spans.append((first, first + array.nbytes, rank, written))
+    spans.sort()
+    reach: dict[bool, tuple[int, int]] = {}  # per kind, the furthest end so far and whose it is
+    for first, last, rank, written in spans:
+        for kind, (end, other) in reach.items():
+            if end > first and other != rank and (written or kind):
+                raise InvalidArgument(
+                    f"call {number}: buffers of ranks {other} and {rank} overlap and one of them "
+                    "is written: every rank needs a recvbuf of its own"
+                )
+        if written not in reach or last > reach[written][0]:
+            reach[written] = (last, rank)
 
 
 class World:
@@ -97,6 +118,11 @@ class LocalWorld(World):
                 try:
                     self._run(self._finished, self._open.pop(self._finished))
                     self._finished += 1
+                except InvalidArgument as error:
+                    if not self.waits:
+                        self._withdraw()
+                        raise
+                    self._failure = error
                 except Exception as error:  # every rank made the call, so every rank must hear
                     self._failure = error
             self._changed.notify_all()
@@ -132,13 +158,25 @@ class LocalWorld(World):
                 number = min(self._open)
                 call = next(iter(self._open[number].values()))
                 missing = self._missing(number)
-                self._open.clear()
-                self._made = [self._finished] * self.nranks
+                self._withdraw()
                 raise InvalidUsage(
                     f"call {number}, {call.signature}: {_named(missing)} did not make "
                     "it; in one process every rank must call before the end of the "
                     "group"
                 )
+
+    def withdraw(self) -> None:
+        """Forget the calls that wait for other ranks: one of them was refused or failed.
+
+        Run later, beside calls of another attempt, they would move old buffers.
+        """
+        with self._changed:
+            if not self.waits:
+                self._withdraw()
+
+    def _withdraw(self) -> None:
+        self._open.clear()
+        self._made = [self._finished] * self.nranks
 
     def leave(self, rank: int, how: str) -> None:
         """Note that `rank` will make no more calls (its function returned or failed)."""
@@ -169,6 +207,7 @@ class LocalWorld(World):
         if error is not None:
             raise error
         signature = calls[0].signature
+        _require_apart(number, calls)
         plan = self.plan(signature)
         ordered = [calls[r] for r in range(self.nranks)]
         program = self.program(plan, any(c.in_place for c in ordered))

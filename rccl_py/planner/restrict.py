@@ -48,6 +48,11 @@ def _list_for(text: str, collective: str, variable: str) -> list[tuple[bool, str
         return None
     # NCCL writes one ^ before a list to exclude all of it.
     excluded = chosen.startswith("^")
+    if not excluded and "^" in chosen:
+        raise InvalidUsage(
+            f"{variable}={text!r}: a ^ leads the whole list ('^ring,tree' leaves both out); "
+            "allowing some and leaving others out cannot be mixed"
+        )
     return [(excluded, t.strip().removeprefix("^")) for t in chosen.split(",") if t.strip()]
 
 
