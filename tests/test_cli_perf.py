@@ -497,3 +497,14 @@ def test_all_processes_leave_after_one_line(n, text, told):
     ours = [line for line in done.stderr.splitlines() if line.startswith("rccl-perf:")]
     assert done.returncode == 2 and len(ours) == 1 and told in ours[0]
     assert "MPI_ABORT" not in done.stderr.upper() and done.stdout == ""
+
+
+def test_a_restriction_that_leaves_nothing_is_told_before_the_table(capsys):
+    code, out, err = run(capsys, f"allreduce {BASE} -b 8 -e 8 --algo nvls")
+    assert code == 2 and out == "" and "leaves nothing to choose from" in err
+
+
+def test_scratch_that_does_not_fit_times_the_row_without_data(capsys, monkeypatch):
+    monkeypatch.setattr("rccl_py.cli.perf_run.available_memory", lambda: 320 << 20)
+    code, out, _ = run(capsys, "gather --topology helios-72 --algo ring -b 8M -e 8M")
+    assert code == 0 and "MiB of scratch" in out and "N/A" in out

@@ -47,6 +47,8 @@ def guarded(prog: str, body: Callable[[], int]) -> int:
         # The reader has gone (`| head`): say nothing, and let the interpreter not flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        return 130
     except MemoryError:
         print(f"{prog}: not enough memory for this call", file=sys.stderr)
         return 2

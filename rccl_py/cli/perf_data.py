@@ -109,6 +109,7 @@ class Exchange:
         self.inputs, self.outputs = collective.blocks(self.n)
         self.send: dict[int, Array] = {}
         self.work: dict[int, Array] = {}
+        self.lent: list[tuple[Communicator, Array]] = []
         self.filled: Pattern | None = None
         self.reduced: Array | None = None
         for comm in comms:
@@ -118,12 +119,22 @@ class Exchange:
             # Memory that ranks of a host share: the transport then copies nothing in or out.
             # Every rank asks, for nothing where it has no buffer: the request is collective.
             sent = comm.mem_alloc(self.inputs * largest * has_input, dtype)
+            self.lent += [(comm, sent)]
             blocks = max(self.inputs * has_input, self.outputs) * has_output
             worked = comm.mem_alloc(blocks * largest, dtype)
+            self.lent += [(comm, worked)]
             if has_input:
                 self.send[rank] = sent
             if has_output:
                 self.work[rank] = worked
+
+    def close(self) -> None:
+        """Give the buffers back, so that the next sweep's are not added to them."""
+        self.send.clear()
+        self.work.clear()
+        while self.lent:
+            comm, array = self.lent.pop()
+            comm.mem_free(array)
 
     def _fill(self, count: int) -> Pattern:
         """Fill the send buffers, unless they hold what blocks of `count` need already."""

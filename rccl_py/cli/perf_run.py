@@ -26,6 +26,7 @@ from ..errors import InvalidArgument, RcclError
 from ..planner import Plan
 from ..reduce_ops import ReduceOp, op_named
 from ..report import Columns, Config, Measurement, Rank, Row
+from ..transports.program import Program
 from ..units import format_size
 from .common import topology_from
 from .perf_arguments import Settings
@@ -151,16 +152,15 @@ class Run:
         return {"nodes": nodes, "ranks": self.n, "ranksPerNode": -(-self.n // nodes),
                 "gpusPerRank": 1}  # fmt: skip
 
-    def _largest_moved(self, itemsize: int, note: Callable[[str], None]) -> int | None:
-        """Return the elements of the largest block that is moved; None when no data is.
+    def _free(self) -> int:
+        """Return the bytes that may be taken; a call of all processes: the smallest counts."""
+        free = available_memory() or sys.maxsize
+        return free if self.world is None else int(min(self.world.allgather(free)))
 
-        A call of all processes: each has its own limits of memory, and the smallest counts.
-        """
+    def _largest_moved(self, itemsize: int, free: int, note: Callable[[str], None]) -> int | None:
+        """Return the elements of the largest block that is moved; None when no data is."""
         if self.settings.check == 0:
             return None
-        free = available_memory() or sys.maxsize
-        if self.world is not None:
-            free = min(self.world.allgather(free))
         counts = {block_of(self.collective, size, itemsize, self.n)
                   for size in self.settings.sizes()}  # fmt: skip
         needs = {c: buffer_bytes(self.collective, c, itemsize, self.n) for c in counts}
@@ -171,6 +171,22 @@ class Run:
             note(f"# {free >> 20} MiB of memory are available: larger sizes are timed without "
                  "data (N/A)")  # fmt: skip
         return max(fitting, default=None)
+
+    def _scratch_fits(
+        self, case: _Case, count: int, free: int, note: Callable[[str], None]
+    ) -> bool:
+        """Return whether the scratch the chosen schedule takes at all ranks fits beside buffers."""
+        plan = self.comms[0].plan(self.collective.name, count, case.dtype, root=max(case.root, 0))
+        if not plan.schedule.layout.scratch:
+            return True
+        slots = int(Program(plan.schedule).scratch_used.sum())
+        scratch = slots * -(-count // plan.schedule.layout.chunks) * case.dtype.itemsize
+        buffers = buffer_bytes(self.collective, count, case.dtype.itemsize, self.n)
+        if 3 * buffers + scratch + _SPARE <= free:
+            return True
+        note(f"# {plan.algorithm} takes {scratch >> 20} MiB of scratch for {plan.size:.0f} B, and "
+             f"{free >> 20} MiB of memory are available: timed without data (N/A)")  # fmt: skip
+        return False
 
     def _half(self, exchange: Exchange | None, plan: Plan, count: int,
               in_place: bool) -> Measurement:  # fmt: skip
@@ -210,7 +226,8 @@ class Run:
         """Yield every row; begin(what) is called before one, note(line) to comment on more."""
         for case in self.cases:
             itemsize = case.dtype.itemsize
-            largest = self._largest_moved(itemsize, note)
+            free = self._free()
+            largest = self._largest_moved(itemsize, free, note)
             exchange = None
             if largest is not None:
                 exchange = Exchange(self.comms, self.collective, case.dtype, case.op,
@@ -220,7 +237,10 @@ class Run:
                     begin(f"{format_size(size)} {case.name} {case.op or ''}")
                     count = block_of(self.collective, size, itemsize, self.n)
                     moved = largest is not None and count <= largest
+                    moved = moved and self._scratch_fits(case, count, free, note)
                     yield self._row(exchange if moved else None, case, count, cycle)
+            if exchange is not None:
+                exchange.close()
 
 
 def _machine(
@@ -252,4 +272,6 @@ def prepared(arguments: argparse.Namespace, settings: Settings, world: Any) -> R
     else:
         assert topology is not None  # alone, this process has read it
         comms = Communicator.init_all(topology, nranks=n, algo=algo, proto=proto)
+    # What leaves nothing to choose from is refused before a line of the table is out.
+    comms[0].plan(collective.name, 0, cases[0].dtype, root=max(cases[0].root, 0))
     return Run(settings, world, topology, collective, n, cases, comms)

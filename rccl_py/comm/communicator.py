@@ -197,6 +197,14 @@ class Communicator:
             size = count * kind.itemsize
             raise RcclSystemError(f"mem_alloc: {size} bytes are more than there is") from None
 
+    def mem_free(self, array: npt.NDArray[Any]) -> None:
+        """Give back an array of mem_alloc (ncclMemFree); it must not be used afterwards.
+
+        Under mpirun a collective call. Else the memory is Python's to free.
+        """
+        if isinstance(self._world, MpiWorld):
+            self._world.transport.release(array.reshape(-1))
+
     def plan(
         self,
         collective: str,

@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CollectiveMismatch, InvalidArgument, InvalidUsage, RcclTimeout, RemoteError
+from ..errors import (
+    CollectiveMismatch,
+    InvalidArgument,
+    InvalidUsage,
+    RcclSystemError,
+    RcclTimeout,
+    RemoteError,
+)
 from ..planner import Plan, Planner
 from ..reduce_ops import ReduceOp, finish
 from ..transports import local
@@ -123,6 +130,10 @@ class LocalWorld(World):
                         self._withdraw()
                         raise
                     self._failure = error
+                except MemoryError as error:
+                    self._failure = RcclSystemError(
+                        f"call {self._finished}: out of memory: {error}"
+                    )
                 except Exception as error:  # every rank made the call, so every rank must hear
                     self._failure = error
             self._changed.notify_all()

@@ -225,7 +225,7 @@ def load(
         if value is not None:
             whole(value, what, 1, 1_000_000)
     if oversubscription is not None:
-        finite(oversubscription, "oversubscription", 0.0, 1e6)
+        finite(oversubscription, "oversubscription", 1e-3, 1e6)
     if not isinstance(name, (str, Path)):
         raise InvalidArgument(
             f"topology {name!r} is a {type(name).__name__}: a name or a path was expected"

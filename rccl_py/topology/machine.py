@@ -50,7 +50,7 @@ __all__ = ["ClusterSpec", "MachineSpec", "NetworkSpec", "network_of", "topology_
 _ROUTES = 1 << 24  # GPUs squared times planes: 1,024 GPUs behind 16 planes
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Lanes = Annotated[float, Meta(gt=0, le=1e6)]
+Lanes = Annotated[float, Meta(gt=1e-6, le=1e6)]
 Text = Annotated[str, Meta(pattern="^[^\x00-\x1f\x7f\ud800-\udfff]+$")]  # one printable line
 
 
@@ -60,7 +60,7 @@ class LinkSpec(Struct, forbid_unknown_fields=True):
     bandwidth: str
     latency: str | tuple[str, str, str]
     source: Text
-    efficiency: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    efficiency: Annotated[float, Meta(gt=1e-6, le=1)] = 1.0
     medium: Annotated[str, Meta(pattern="^(xgmi|nvlink|ualink|c2c|pci|cpu|net)$")] = "ualink"
     message: str = "0.05us"
 
@@ -121,7 +121,7 @@ class NetworkSpec(Struct, forbid_unknown_fields=True):
 
     kind: Annotated[str, Meta(pattern="^(rails|leaf-spine)$")] = "rails"
     leaf_nodes: Count = 32
-    oversubscription: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    oversubscription: Annotated[float, Meta(gt=1e-3, le=1e6)] = 1.0
     spine: bool = True
     hop: str = "0.6us"
 
@@ -216,6 +216,8 @@ def _device(spec: MachineSpec) -> Device:
         device: Device = _named(DEVICES, own, "device", "device")
         return device
     memory = _read(parse_bandwidth, own.memory, "device.memory")
+    if memory <= 0:
+        raise FormatError(f"device.memory: {own.memory!r} is not above 0")
     return Device(
         spec.name,
         own.title,

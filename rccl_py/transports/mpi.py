@@ -19,6 +19,7 @@ from ..errors import RcclSystemError
 from ..reduce_ops import ReduceOp
 from ..schedule import COPY, Step
 from .program import INPUT, OUTPUT, SCRATCH, Extents, Program
+from .windows import Window, shared_memory_left
 
 __all__ = ["MpiTransport", "import_mpi"]
 
@@ -40,15 +41,6 @@ def import_mpi() -> Any:
     return MPI
 
 
-def _shared_memory_left() -> int:
-    """Return the bytes of shared memory this host can still give, less a tenth for others."""
-    try:
-        found = os.statvfs("/dev/shm")
-    except OSError:
-        return 1 << 62
-    return found.f_bavail * found.f_frsize * 9 // 10
-
-
 def _end_all_on_error(mpi: Any) -> None:
     """Make an error that nobody catches end every process, as ``python -m mpi4py`` does.
 
@@ -67,22 +59,6 @@ def _end_all_on_error(mpi: Any) -> None:
     sys.excepthook = hook
 
 
-class _Window:
-    """A segment of shared memory a rank, all readable by all: uint8 arrays by rank."""
-
-    def __init__(self, mpi: Any, comm: Any, size: int) -> None:
-        self._window = mpi.Win.Allocate_shared(size, 1, comm=comm)
-        self.segments: list[npt.NDArray[np.uint8]] = []
-        for rank in range(comm.Get_size()):
-            memory, _ = self._window.Shared_query(rank)
-            self.segments.append(np.frombuffer(memory, dtype=np.uint8))
-
-    def free(self) -> None:
-        """Give the memory back; collective."""
-        self.segments = []
-        self._window.Free()
-
-
 class MpiTransport:
     """Runs schedules over one MPI communicator.
 
@@ -98,8 +74,8 @@ class MpiTransport:
         one_host = host.Get_size() == self.size
         host.Free()
         self.shared = one_host and shared is not False
-        self._staging: _Window | None = None
-        self._heaps: list[_Window] = []
+        self._staging: Window | None = None
+        self._heaps: list[Window | None] = []
 
     def agree(self, own: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return every rank's row of control numbers: int64[size, len(own)]."""
@@ -123,15 +99,29 @@ class MpiTransport:
         total = int(self.agree(np.array([size])).sum())
         if not self.shared or not self._fits(total):
             return np.empty(size, dtype=np.uint8)
-        window = _Window(self._mpi, self.comm, size)
+        window = Window(self._mpi, self.comm, size)
         self._heaps.append(window)
         own: npt.NDArray[np.uint8] = window.segments[self.rank]
         return own
+
+    def release(self, array: Array) -> None:
+        """Give back what allocate() gave; collective, in the order of the allocations or another.
+
+        The array must not be used afterwards. Plain memory is left to Python.
+        """
+        numbers = self.agree(np.array([self.locate(array)[0]]))
+        number = int(numbers.max())  # a rank whose part is empty does not find itself
+        heap = self._heaps[number] if number >= 0 else None
+        if heap is not None:
+            self._heaps[number] = None
+            heap.free()
 
     def locate(self, array: Array | None) -> tuple[int, int]:
         """Return (window, first byte) of an array made by allocate(); (-1, 0) for any other."""
         if array is not None and array.size:
             for number, heap in enumerate(self._heaps):
+                if heap is None:
+                    continue
                 mine = heap.segments[self.rank]
                 offset = array.ctypes.data - mine.ctypes.data
                 if offset >= 0 and offset + array.nbytes <= mine.size:
@@ -193,9 +183,12 @@ class MpiTransport:
     def _fits(self, size: int) -> bool:
         """Return whether this host has `size` more bytes of shared memory; collective.
 
-        Asking MPI for more may hang or kill the job, so rank 0 looks and tells the others.
+        Asking MPI for more may hang or kill the job, so rank 0 looks and tells the others. What
+        was given before may not have been touched, and then still counts as free: it is added.
         """
-        return bool(self.comm.bcast(size < _shared_memory_left() if self.rank == 0 else None))
+        given = sum(w.total for w in (*self._heaps, self._staging) if w is not None)
+        fits = given + size < shared_memory_left() if self.rank == 0 else None
+        return bool(self.comm.bcast(fits))
 
     def _reserve(self, size: int) -> bool:
         """Make every rank's staging at least `size` bytes; return False where it cannot be.
@@ -210,7 +203,7 @@ class MpiTransport:
             if self._fits(wanted * self.size):
                 if self._staging is not None:
                     self._staging.free()
-                self._staging = _Window(self._mpi, self.comm, wanted)
+                self._staging = Window(self._mpi, self.comm, wanted)
                 return True
         return False
 
@@ -230,8 +223,9 @@ class MpiTransport:
             for side, (at, elements) in enumerate(parts[:3]):
                 heap, offset = places[rank, 2 * side : 2 * side + 2] if side < 2 else (-1, 0)
                 memory = np.empty(0, dtype=np.uint8)
-                if heap >= 0:
-                    memory = self._heaps[heap].segments[rank]
+                window = self._heaps[heap] if heap >= 0 else None
+                if window is not None:
+                    memory = window.segments[rank]
                     at, elements = int(offset), lengths[side]
                 elif elements and self._staging is not None:
                     memory = self._staging.segments[rank]
