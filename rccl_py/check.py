@@ -164,23 +164,18 @@ def alias_map(schedule: Schedule) -> npt.NDArray[np.int32] | None:
     """
     spec, layout, n = COLLECTIVES[schedule.collective], schedule.layout, schedule.nranks
     place = np.tile(np.arange(layout.nslots, dtype=np.int32), (n, 1))
-    if layout.inputs == layout.outputs == 1 or spec.in_place(0, 0) is None:
-        place[:, layout.input()[()] : layout.input(1)[()]] = (
-            (layout.output() + np.arange(layout.chunks))
-            if layout.outputs == 1
-            else place[:, : layout.chunks]
-        )
+    one = np.arange(layout.chunks, dtype=np.int32)
+    same_size = spec.inputs == spec.outputs
     for rank in range(n):
         block = spec.in_place(rank, schedule.root)
         if block == -1:
             return None
-        if block is None:
-            continue
-        one = np.arange(layout.chunks, dtype=np.int32)
+        if block is None and not same_size:
+            continue  # a rank that has only one of the two buffers
         if layout.inputs > layout.outputs:
-            place[rank, layout.output() + one] = layout.input(block) + one
+            place[rank, layout.output() + one] = layout.input(block or 0) + one
         else:
-            place[rank, layout.input() + one] = layout.output(block) + one
+            place[rank, layout.input() + one] = layout.output(block or 0) + one
     return place
 
 

@@ -22,16 +22,6 @@ needs_cases = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def read(tmp_path: Path):
-    def reader(text: str | bytes) -> Topology:
-        path = tmp_path / "case.xml"
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_nccl_xml(path)
-
-    return reader
-
-
 def edge(topology: Topology, a: str, b: str):
     return topology.node.edges[a, b]
 

@@ -11,19 +11,7 @@ from hypothesis import strategies as st
 from xml_pieces import PAIR, cpu, gpu, nic, system
 
 from rccl_py.errors import FormatError
-from rccl_py.topology.build import Topology
 from rccl_py.topology.nccl_xml import read_nccl_xml
-
-
-@pytest.fixture
-def read(tmp_path: Path):
-    def reader(text: str | bytes) -> Topology:
-        path = tmp_path / "case.xml"
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_nccl_xml(path)
-
-    return reader
-
 
 TWICE = gpu("1:0.0", 0) + gpu("2:0.0", 1)
 

@@ -80,6 +80,8 @@ class Case:
     bound: float | None
     note: str = ""
     launched: bool = True
+    missed: bool = False
+    """The free choice is further off than the bound: a known failure, expected to fail."""
 
     @property
     def title(self) -> str:
@@ -128,7 +130,7 @@ CASES = (
           ("amd_mi355x_2n16_all_reduce_oci_pollara", 0)), 0.20),
     Case("mi355x-8", 2, 16, "alltoall", (("amd_mi355x_2n16_alltoall_oci_pollara", 0),), 0.10),
     *_sxm("a100-8", "a100_sxm", {(8, ""): 0.20, (4, ""): 0.25}),
-    Case("a100-8", 2, 16, "allreduce", (("nv_a100_2n16_all_reduce_oci_b4", 0),), 0.20),
+    Case("a100-8", 2, 16, "allreduce", (("nv_a100_2n16_all_reduce_oci_b4", 0),), 0.15, missed=True),
     *_sxm("h100-8", "h100_sxm", {(8, ""): 0.20, (4, ""): 0.25}),
     Case("h100-8", 2, 16, "allreduce",
          (("nv_h100_2n16_all_reduce_ib_issue309", 0), ("nv_h100_2n16_all_reduce_issue309b", 0)),
@@ -185,7 +187,11 @@ def row(case: Case, folder: Path) -> str:
     free, alike = (medians(errors(case, algo, folder)) for algo in (None, ALIKE))
     cells = ["-" if f is None or a is None else f"{f * 100:+.0f} ({a * 100:+.0f})"
              for f, a in zip(free, alike)]  # fmt: skip
-    bound = f"{case.bound:.0%}" if case.bound else f"not held: {case.note}"
+    bound = (
+        f"{case.bound:.0%}{', missed' if case.missed else ''}"
+        if case.bound
+        else f"not held: {case.note}"
+    )
     return f"| {case.title} | {' | '.join(cells)} | {bound} |"
 
 
@@ -199,7 +205,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("machines")
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.bound], ids=lambda c: c.title)
+@pytest.mark.parametrize("case", [
+    pytest.param(c, id=c.title, marks=[pytest.mark.xfail(strict=True, reason=(
+        "the overlapped two-level forms and the tree use NVLink at once with the NICs; NCCL runs a "
+        "ring there, whose modelled time is 4 % too slow"))] if c.missed else [])
+    for c in CASES if c.bound])  # fmt: skip
 def test_large_sizes_are_predicted_within_the_documented_bound(case: Case, folder: Path):
     large = {s: e for s, e in errors(case, None, folder).items() if s >= LARGE}
     assert large, "no measurement of 256 MiB or more"

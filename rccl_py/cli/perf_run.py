@@ -26,7 +26,6 @@ from ..errors import InvalidArgument, RcclError
 from ..planner import Plan
 from ..reduce_ops import ReduceOp, op_named
 from ..report import Columns, Config, Measurement, Rank, Row
-from ..transports.program import Program
 from ..units import format_size
 from .common import topology_from
 from .perf_arguments import Settings
@@ -177,10 +176,7 @@ class Run:
     ) -> bool:
         """Return whether the scratch the chosen schedule takes at all ranks fits beside buffers."""
         plan = self.comms[0].plan(self.collective.name, count, case.dtype, root=max(case.root, 0))
-        if not plan.schedule.layout.scratch:
-            return True
-        slots = int(Program(plan.schedule).scratch_used.sum())
-        scratch = slots * -(-count // plan.schedule.layout.chunks) * case.dtype.itemsize
+        scratch = self.comms[0].scratch_elements(plan, count) * case.dtype.itemsize
         buffers = buffer_bytes(self.collective, count, case.dtype.itemsize, self.n)
         if 3 * buffers + scratch + _SPARE <= free:
             return True

@@ -180,6 +180,13 @@ class Communicator:
         state = "" if self._open else ", destroyed"
         return f"<Communicator rank {self._rank} of {self.nranks} on {self.fabric.name}{state}>"
 
+    def scratch_elements(self, plan: Plan, count: int) -> int:
+        """Return the scratch elements of all ranks together, for blocks of `count` elements."""
+        if not plan.schedule.layout.scratch:
+            return 0
+        slots = int(self._world.program(plan, False).scratch_used.sum())
+        return slots * -(-count // plan.schedule.layout.chunks)
+
     def mem_alloc(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return an array of `count` elements that calls use without a copy (ncclMemAlloc).
 

@@ -133,8 +133,8 @@ def _unlike(fabric: Fabric, node: I32) -> tuple[list[I32], list[int]]:
             np.sort(domain.bandwidth[joins & (ends == local)]).tobytes()
             for ends in (domain.tail, domain.head)
         ]
-        own = range(*domain.pairs.ptr[local * (domain.ngpus + 1) :][:2].tolist()) if q else ()
-        ports = [float(domain.port[int(domain.pairs.link[e]) // q]) for e in own]
+        nics = domain.pairs.entries(local * (domain.ngpus + 1)) if q else []
+        ports = [float(domain.port[pair // q]) for pair, _ in nics]
         kinds.setdefault((*widths, *ports), []).append(rank)
     groups = [np.array(ranks[:1], dtype=np.int32) for ranks in kinds.values()]
     return groups, [len(ranks) for ranks in kinds.values()]

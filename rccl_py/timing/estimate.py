@@ -189,7 +189,7 @@ class Loads:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.loaded = 0
-        self._known: dict[tuple[int, ...], _Load] = {}
+        self._known: dict[tuple[tuple[int, ...], ...], _Load] = {}
         self._kept: list[Phase] = []
         self._by_content: dict[bytes, _Load] = {}
 
@@ -206,8 +206,8 @@ class Loads:
         return found
 
     @staticmethod
-    def _name(phase: Phase) -> int:
-        return hash(tuple(id(m.rows) for m in phase.moves))
+    def _name(phase: Phase) -> tuple[int, ...]:
+        return tuple(id(m.rows) for m in phase.moves)
 
     def _single(self, phase: Phase) -> _Load:
         src, dst, count = _messages(phase)

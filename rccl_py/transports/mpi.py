@@ -316,6 +316,10 @@ class MpiTransport:
         for facts in program.steps:
             self._exchange(extents, facts.step, own, op, dtype)
 
+    def _bytes(self, array: Array) -> list[Any]:
+        """Return an MPI buffer of the array's bytes: types MPI does not know travel too."""
+        return [array.view(np.uint8), self._mpi.BYTE]
+
     def _exchange(
         self,
         extents: Extents,
@@ -347,7 +351,7 @@ class MpiTransport:
                     )
                 continue
             landed = np.empty(length, dtype=dtype)
-            requests.append(self.comm.Irecv(_bytes(landed), source=peer, tag=row % _TAGS))
+            requests.append(self.comm.Irecv(self._bytes(landed), source=peer, tag=row % _TAGS))
             moves.append((landed, there[at : at + length], is_copy))
         peers = step.dst[leaving].tolist()
         for row, peer, (_, buffer, start, _, _, length, _) in zip(
@@ -356,19 +360,12 @@ class MpiTransport:
             held = own[buffer]
             if length and held is not None:
                 part = held[start : start + length]
-                requests.append(self.comm.Isend(_bytes(part), dest=peer, tag=row % _TAGS))
+                requests.append(self.comm.Isend(self._bytes(part), dest=peer, tag=row % _TAGS))
         self._mpi.Request.Waitall(requests)
         _apply(moves, op)
 
 
 _TAGS = 32_000  # below every MPI's tag limit; rows of a step between two ranks keep their order
-
-
-def _bytes(array: Array) -> list[Any]:
-    """Return an MPI buffer of the array's bytes: types MPI does not know travel too."""
-    from mpi4py import MPI
-
-    return [array.view(np.uint8), MPI.BYTE]
 
 
 def _apply(moves: list[tuple[Array, Array, bool]], op: ReduceOp) -> None:

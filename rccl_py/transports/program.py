@@ -70,7 +70,7 @@ class Program:
         first = int(layout.scratch_block())
         used = np.zeros((self.schedule.nranks, layout.nslots - first), dtype=bool)
         if used.size:
-            for step in self.schedule:
+            for step in self.stream:
                 _, _, dst, dst_slot, _ = slots_of(step)
                 inside = dst_slot >= first
                 used[dst[inside], dst_slot[inside] - first] = True
@@ -82,7 +82,7 @@ class Program:
         layout = self.schedule.layout
         out, scratch = int(layout.output()), int(layout.scratch_block())
         found = [False, False]
-        for step in self.schedule:
+        for step in self.stream:
             slot = step.src_slot[step.src != step.dst]
             found[0] |= bool((slot < out).any())
             found[1] |= bool(((slot >= out) & (slot < scratch)).any())
@@ -97,7 +97,7 @@ class Program:
         size = self.schedule.nranks * self.schedule.layout.nslots
         # Since ranks last met: slots written, and slots read by another rank.
         written, read = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
-        for step in self.schedule:
+        for step in self.stream:
             src, src_slot, dst, dst_slot, _ = slots_of(step)
             reads, writes = self._place(src, src_slot), self._place(dst, dst_slot)
             far = src != dst
