@@ -103,23 +103,17 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", DIRECT, "direct-twoshot"),
     _split("allreduce", CIRCULANT, "circulant"),
     *(_two_level("allreduce", i, b) for i in (DIRECT, RING) for b in _HALVES),
-    Algorithm(
-        "allreduce",
-        "hier-direct-tree",
-        "hier",
-        partial(hierarchical.allreduce, DIRECT, None),
-        pieces=64,
-        two_level=True,
-        rows=_linear,
-    ),
-    Algorithm(
-        "allreduce",
-        "hier-ring-tree",
-        "hier",
-        partial(hierarchical.allreduce, RING, None),
-        pieces=64,
-        two_level=True,
-        rows=_linear,
+    *(
+        Algorithm(
+            "allreduce",
+            f"hier-{i.name}-tree",
+            "hier",
+            partial(hierarchical.allreduce, i, None),
+            pieces=64,
+            two_level=True,
+            rows=_linear,
+        )
+        for i in (DIRECT, RING)
     ),
     *(_split("reduce_scatter", h, h.name) for h in _HALVES),
     *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
