@@ -19,10 +19,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import dtypes, errors
     from .collectives import COLLECTIVES
-    from .comm import Communicator, group, run
-    from .errors import RcclError
+    from .comm import (
+        Communicator,
+        Event,
+        Properties,
+        Stream,
+        UniqueId,
+        WaitSignalDesc,
+        Window,
+        get_unique_id,
+        group,
+        group_end,
+        group_simulate_end,
+        group_start,
+        run,
+    )
+    from .config import CommShrinkFlag, Config, CTAPolicy, WindowFlag
+    from .errors import RcclError, Result
     from .planner import Plan, Planner
-    from .reduce_ops import ReduceOp
+    from .reduce_ops import PreMulSum, ReduceOp
     from .topology import Topology, load, lower, machine_names
 
     SUM, PROD, MIN, MAX, AVG = (
@@ -38,19 +53,35 @@ __version__ = "0.1.0"
 __all__ = [
     "AVG",
     "COLLECTIVES",
+    "CTAPolicy",
+    "CommShrinkFlag",
+    "Communicator",
+    "Config",
+    "Event",
     "MAX",
     "MIN",
     "PROD",
-    "SUM",
-    "Communicator",
     "Plan",
     "Planner",
+    "PreMulSum",
+    "Properties",
     "RcclError",
     "ReduceOp",
+    "Result",
+    "SUM",
+    "Stream",
     "Topology",
+    "UniqueId",
+    "WaitSignalDesc",
+    "Window",
+    "WindowFlag",
     "dtypes",
     "errors",
+    "get_unique_id",
     "group",
+    "group_end",
+    "group_simulate_end",
+    "group_start",
     "load",
     "lower",
     "machine_names",
@@ -59,13 +90,29 @@ __all__ = [
 
 _HOMES = {
     "COLLECTIVES": "collectives",
+    "CTAPolicy": "config",
+    "CommShrinkFlag": "config",
     "Communicator": "comm",
+    "Config": "config",
+    "Event": "comm",
     "Plan": "planner",
     "Planner": "planner",
+    "PreMulSum": "reduce_ops",
+    "Properties": "comm",
     "RcclError": "errors",
     "ReduceOp": "reduce_ops",
+    "Result": "errors",
+    "Stream": "comm",
     "Topology": "topology",
+    "UniqueId": "comm",
+    "WaitSignalDesc": "comm",
+    "Window": "comm",
+    "WindowFlag": "config",
+    "get_unique_id": "comm",
     "group": "comm",
+    "group_end": "comm",
+    "group_simulate_end": "comm",
+    "group_start": "comm",
     "load": "topology",
     "lower": "topology",
     "machine_names": "topology",

@@ -10,6 +10,7 @@ from enum import IntEnum
 
 __all__ = [
     "CollectiveMismatch",
+    "Deadlock",
     "FabricError",
     "FormatError",
     "InProgress",
@@ -96,6 +97,10 @@ class RcclTimeout(RcclError):
 
 class CollectiveMismatch(InvalidUsage):
     """Ranks of one communicator called different things."""
+
+
+class Deadlock(InvalidUsage):
+    """Ranks wait for each other in a circle; the message prints it."""
 
 
 class FabricError(InvalidUsage):

@@ -36,14 +36,21 @@ def slots_of(step: Step) -> tuple[I32, I32, I32, I32, I32]:
     )
 
 
-def execute(steps: Iterable[Step], buf: npt.NDArray[Any], combine: Combine) -> None:
+def execute(
+    steps: Iterable[Step],
+    buf: npt.NDArray[Any],
+    combine: Combine,
+    travel: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
+) -> None:
     """Run `steps` on buf[rank, slot, ...] in place; combine(destination, arriving) reduces.
 
-    All reads of a step come before all its writes.
+    All reads of a step come before all its writes. travel: what becomes of values that are read.
     """
     for step in steps:
         src, src_slot, dst, dst_slot, op = slots_of(step)
         moved = buf[src, src_slot]  # fancy indexing copies: these are the reads
+        if travel is not None:
+            moved = travel(moved)
         reduces = op != COPY
         if reduces.any():
             to = dst[reduces], dst_slot[reduces]

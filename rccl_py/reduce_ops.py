@@ -6,7 +6,9 @@ An average is a sum, and one division by the number of ranks after the last cont
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy.typing as npt
 
 from .errors import InvalidArgument
 
-__all__ = ["ReduceOp", "combine", "finish", "op_named"]
+__all__ = ["Arithmetic", "PreMulSum", "ReduceOp", "combine", "finish", "op_named"]
 
 _CHUNK = 1 << 18  # elements divided at a time: temporaries stay in the cache
 
@@ -44,6 +46,71 @@ _UFUNCS: dict[ReduceOp, np.ufunc] = {
     ReduceOp.MIN: np.minimum,
     ReduceOp.AVG: np.add,
 }
+
+
+class PreMulSum:
+    """A sum of every rank's data times that rank's scalar (``ncclRedOpCreatePreMulSum``).
+
+    Made with Communicator.create_pre_mul_sum; of one communicator's rank and of one data type.
+    scalar: an array of one element of dtype.
+    """
+
+    value = "mulsum"
+
+    def __init__(self, scalar: npt.NDArray[Any], owner: object) -> None:
+        self.scalar = scalar
+        self.owner: object | None = owner
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type it works on."""
+        return self.scalar.dtype
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was destroyed."""
+        return self.owner is None
+
+    def close(self) -> None:
+        """Destroy it (``ncclRedOpDestroy``); calls refuse it from then on."""
+        self.owner = None
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<PreMulSum {self.scalar.reshape(-1)[0]} {self.dtype}{state}>"
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How elements are combined: by which reduction, of which type, summed in which type.
+
+    dtype: the data's type, in which it travels. accumulate: the type partial results are held in
+    where they lie, None for the data's own. What a rank reads to send or to combine is rounded to
+    dtype, so a ring rounds at every hop and a direct exchange once.
+    """
+
+    op: ReduceOp
+    dtype: np.dtype[Any]
+    accumulate: np.dtype[Any] | None = None
+
+    @cached_property
+    def held(self) -> np.dtype[Any]:
+        """The type buffers have while a schedule runs."""
+        return self.dtype if self.accumulate is None else self.accumulate
+
+    @cached_property
+    def rounds(self) -> bool:
+        """Whether what is read differs from what is held."""
+        return self.held != self.dtype
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """The function of two arrays that combines contributions."""
+        return self.op.ufunc
+
+    def travel(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what a read of `array` yields: rounded to the data's type, in the held type."""
+        return array.astype(self.dtype).astype(self.held) if self.rounds else array
 
 
 def op_named(name: str) -> ReduceOp:

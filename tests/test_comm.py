@@ -201,7 +201,7 @@ BAD = {
     "another byte order": ("allreduce", SWAPPED, np.zeros(4, F32), {}, "byte order >f4"),
     "a list": ("allreduce", [1, 2], np.zeros(2), {}, "sendbuf is a list: a NumPy array"),
     "nothing": ("allreduce", None, np.zeros(2), {}, "sendbuf is a NoneType"),
-    "two lengths": ("allreduce", np.zeros(3, F32), np.zeros(4, F32), {}, "sendbuf 3, recvbuf 4"),
+    "two lengths": ("allreduce", np.zeros(5, F32), np.zeros(4, F32), {}, "sendbuf 5, recvbuf 4"),
     "a gathered length": ("allgather", np.zeros(3, F32), np.zeros(4, F32), {}, "at rank 1: .* fit"),
     "a length ranks do not divide": ("reduce_scatter", np.zeros(5, F32), np.zeros(2, F32), {},
                                      "sendbuf has 5 elements, which 2 ranks do not divide"),
@@ -256,7 +256,8 @@ def test_ranks_that_call_different_things_are_named_with_what_they_called(make):
 def test_a_destroyed_communicator_refuses_calls_and_says_so_when_printed(pair):
     assert repr(pair[1]) == "<Communicator rank 1 of 2 on mi300x-8>"
     pair[1].destroy()
-    pair[1].destroy()
+    with pytest.raises(InvalidArgument, match="destroy at rank 1: it is destroyed already"):
+        pair[1].destroy()
     with pytest.raises(InvalidArgument, match="allreduce at rank 1: the communicator is destroyed"):
         pair[1].allreduce(X, X)
     assert repr(pair[1]).endswith("on mi300x-8, destroyed>")

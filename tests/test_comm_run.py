@@ -68,7 +68,7 @@ def test_ranks_in_threads_that_call_different_things_all_learn_it():
     def body(comm: Communicator) -> None:
         comm.broadcast(np.ones(2), np.ones(2), root=comm.rank % 2)
 
-    with pytest.raises(CollectiveMismatch, match=r"call 0 differs between ranks: .*root=0.*root=1"):
+    with pytest.raises(CollectiveMismatch, match=r"call 0 differs between ranks .*root=0.*root=1"):
         rccl.run(body, "mi300x-8", nranks=2)
 
 
@@ -84,5 +84,5 @@ def test_a_rank_that_stays_away_longer_than_the_timeout_is_named():
         finally:
             failed.set()
 
-    with pytest.raises(RcclTimeout, match="rank 0 waited 0 s in call 0 for rank 1"):
+    with pytest.raises(RcclTimeout, match="rank 0 waited 0 s in call 0, allreduce.* for rank 1"):
         rccl.run(body, "mi300x-8", nranks=2, timeout=0.0)

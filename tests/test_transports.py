@@ -15,6 +15,7 @@ from helpers import (
     built,
     divisors,
     expected,
+    of_steps,
     recipe_of,
     slow_run,
     step_of,
@@ -25,10 +26,14 @@ from rccl_py.algorithms import ALGORITHMS
 from rccl_py.collectives import COLLECTIVES
 from rccl_py.dtypes import DTYPES, dtype_named
 from rccl_py.execute import execute
-from rccl_py.reduce_ops import ReduceOp
-from rccl_py.schedule import COPY, Schedule
+from rccl_py.reduce_ops import Arithmetic, ReduceOp
+from rccl_py.schedule import Schedule
 from rccl_py.transports import local
+from rccl_py.transports.bound import SharedBound
+from rccl_py.transports.lowered import SOURCE, STAGED, TARGET, lowered
+from rccl_py.transports.passes import apply
 from rccl_py.transports.program import Extents, Program
+from rccl_py.transports.tiles import tiling
 
 OPS = [op for op in ReduceOp if op is not ReduceOp.AVG]
 by_name = pytest.mark.parametrize("row", ALGORITHMS, ids=lambda a: f"{a.collective}/{a.name}")
@@ -60,7 +65,7 @@ def run_both(schedule: Schedule, block: int, dtype: np.dtype, op: ReduceOp,
     given = [schedule.collective, inputs, schedule.root, in_place, 7]
     fast, slow = buffers_of(*given), buffers_of(*given)
     placed = any(in_place) and schedule.collective != "alltoall"
-    local.run(Program(schedule, in_place=placed), block, fast, op, dtype)
+    local.run(Program(schedule, in_place=placed), block, fast, Arithmetic(op, dtype))
     slow_run(schedule, block, slow, op.ufunc)
     for pair, twin in zip(fast, slow):
         for mine, wanted in zip(pair, twin):
@@ -107,7 +112,7 @@ def test_an_input_apart_from_its_output_is_left_as_it_was(row, path):
     schedule = row.build(recipe_of(4, 1, 2 if row.two_level else None))
     inputs = data(4, blocks(row.collective, 4)[0] * 9, np.dtype(np.float32))
     given = buffers_of(row.collective, inputs, 1, [False] * 4, 7)
-    local.run(Program(schedule), 9, given, ReduceOp.SUM, np.dtype(np.float32))
+    local.run(Program(schedule), 9, given, Arithmetic(ReduceOp.SUM, np.dtype(np.float32)))
     assert all(source is None or source.tobytes() == before.tobytes()
                for (source, _), before in zip(given, inputs))  # fmt: skip
 
@@ -119,7 +124,7 @@ def test_large_calls_agree_with_numpy_within_the_rounding_of_their_sums(collecti
         schedule, kind = row.build(recipe_of(3, 2)), np.dtype(np.float32)
         inputs = data(3, blocks(collective, 3)[0] * block, kind)
         given = buffers_of(collective, inputs, 2, [False] * 3, 7)
-        local.run(Program(schedule), block, given, ReduceOp.SUM, kind)
+        local.run(Program(schedule), block, given, Arithmetic(ReduceOp.SUM, kind))
         exact = expected(collective, [held.astype(np.float64) for held in inputs], 2)
         for (_, target), wanted in zip(given, exact):
             # Two additions of numbers of about 1, each rounded to 24 bits.
@@ -154,46 +159,101 @@ def test_all_reads_of_a_step_come_before_its_writes():
 # ---- what processes rely on -----------------------------------------------------------------
 
 
-def run_as_processes_may(program: Program, slots: SlowBuffers, rng: np.random.Generator) -> None:
-    """Run between two meetings one rank's rows after another's, in whatever order of ranks."""
-    segments: list[list[tuple]] = [[]]
-    for facts in program.steps:
-        if facts.meets:
-            segments.append([])
-        segments[-1].append((facts.step, "read" if facts.staged else "both", {}))
-        if facts.staged:
-            segments.append([(facts.step, "write", segments[-1][-1][2])])
-    for segment in segments:
-        for rank in rng.permutation(program.schedule.nranks):
-            for step, what, kept in segment:
-                rows = zip(*(getattr(step, c).tolist() for c in
-                             ("src", "dst", "src_slot", "dst_slot", "count", "op")))  # fmt: skip
-                for row, (src, dst, a, b, count, op) in enumerate(rows):
-                    for i in range(count if dst == rank else 0):
-                        if what != "write":
-                            kept[row, i] = slots.slots[src][a + i].copy()
-                        if what != "read":
-                            there = slots.slots[dst][b + i]
-                            moved = kept[row, i]
-                            there[...] = moved if op == COPY else there + moved
+class Ranks:
+    """All ranks of a call over shared memory in one process, each going on when it likes."""
+
+    def __init__(self, schedule: Schedule, block: int, pairs: list, arithmetic: Arithmetic,
+                 most: int, rng: np.random.Generator) -> None:  # fmt: skip
+        program, self.n, self.rng = Program(schedule), schedule.nranks, rng
+        tiles = tiling(program.order, schedule.layout, block, most)
+        assert tiles is not None
+        self.come = [0] * self.n
+        garbage = np.full((2, 2 * self.n, most), 3, dtype=arithmetic.held)
+
+        def memories(rank: int):
+            return lambda half, _: [*garbage[half, : self.n], garbage[0, self.n + rank]]
+
+        self.bounds = [SharedBound(program, block, arithmetic, tiles, r, memories(r))
+                       for r in range(self.n)]  # fmt: skip
+        self.turns = [self.turn(r, *pairs[r]) for r in range(self.n)]
+
+    def turn(self, rank: int, source, target):
+        """Run a rank; yield, where it meets others, whom it waits for."""
+        bound = self.bounds[rank]
+        streams = bound.streams(0, source, target)
+        for tile in range(bound.number):
+            levels = [map(next, level) for level in streams]
+            if tile == bound.number - 1:
+                levels = bound.last(tile % 2, source, target)
+            for level, works in enumerate(levels):
+                if level:
+                    self.come[rank] += 1
+                    yield bound.awaited[level]
+                apply(works)
+
+    def run(self) -> None:
+        """Let a random one of the ranks that need not wait go on, until all are through."""
+        waits = {rank: [] for rank in range(self.n)}
+        while waits:
+            free = [r for r, others in waits.items()
+                    if all(self.come[o] >= self.come[r] for o in others)]  # fmt: skip
+            rank = free[self.rng.integers(len(free))]
+            others = next(self.turns[rank], None)
+            if others is None:
+                del waits[rank]
+            else:
+                waits[rank] = others
 
 
-@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("placed", ["apart", "all", "some"])
 @by_name
-def test_ranks_that_meet_only_where_the_program_says_get_the_same_whatever_their_order(
-    row, in_place
-):
+def test_ranks_that_wait_only_where_the_levels_say_get_the_same_whatever_their_order(row, placed):
     rng = np.random.default_rng(3)
-    for n in (2, 3, 6):
-        for g in divisors(n) if row.two_level else [None]:
-            schedule = row.build(recipe_of(n, n // 2, g, min(row.pieces, 2)))
-            k, placed = schedule.layout.chunks, in_place and row.collective != "alltoall"
-            inputs = data(n, blocks(row.collective, n)[0] * k, np.dtype(np.int64))
-            pairs = buffers_of(row.collective, inputs, n // 2, [placed] * n, 7)
-            slots = SlowBuffers(schedule, k, pairs, np.int64, 7)
-            run_as_processes_may(Program(schedule, in_place=placed), slots, rng)
-            for (_, target), wanted in zip(pairs, expected(row.collective, inputs, n // 2)):
-                assert wanted is None or np.array_equal(target, wanted)
+    arithmetic = Arithmetic(ReduceOp.SUM, np.dtype(np.float64))
+    for n in (1, 2, 3, 6):
+        for i, g in enumerate(divisors(n) if row.two_level else [None]):
+            schedule = row.build(recipe_of(n, n // 2, g, min(row.pieces, 1 + 2 * (n % 2))))
+            most = 8 * max(1, schedule.layout.nslots)
+            for block in (1, 7 * schedule.layout.chunks, 41 * schedule.layout.chunks - 1)[i % 2 :]:
+                inputs = data(n, blocks(row.collective, n)[0] * block, arithmetic.dtype, block)
+                in_place = [placed == "all" or (placed == "some" and r % 2 == 0) for r in range(n)]
+                given = [row.collective, inputs, n // 2, in_place, 7]
+                fast, slow = buffers_of(*given), buffers_of(*given)
+                Ranks(schedule, block, fast, arithmetic, most, rng).run()
+                slow_run(schedule, block, slow, np.add)
+                for (_, mine), (_, wanted) in zip(fast, slow):
+                    assert mine is None or mine.tobytes() == wanted.tobytes()
+
+
+def test_a_step_whose_rows_read_what_others_write_needs_no_order_among_them():
+    like = built("allreduce", "ring", 2)
+    k = like.layout.chunks
+    # Output := input, then both ranks swap the output: neither may write before the other read.
+    copy = step_of((0, 0, 0, k, k), (1, 1, 0, k, k))
+    swap = step_of((0, 1, k, k, k), (1, 0, k, k, k))
+    schedule = of_steps(like, [[copy], [swap], [swap], [swap]])
+    inputs = data(2, 50, np.dtype(np.int64))
+    for seed in range(5):
+        pairs = buffers_of("allreduce", inputs, 0, [seed % 2 == 0] * 2, 7)
+        rng = np.random.default_rng(seed)
+        Ranks(schedule, 50, pairs, Arithmetic(ReduceOp.SUM, np.dtype(np.int64)), 32, rng).run()
+        assert [pairs[r][1].tolist() for r in (0, 1)] == [inputs[1].tolist(), inputs[0].tolist()]
+
+
+@pytest.mark.parametrize("pieces", [1, 8, 64])
+def test_a_pipelined_tree_meets_as_often_as_it_is_deep_not_as_it_has_pieces(pieces):
+    most = {Program(built("allreduce", "tree", 8, 0, None, pieces)).order.meets}
+    assert most == {Program(built("allreduce", "tree", 8, 0, None, 1)).order.meets}
+    assert max(most) <= 8
+
+
+def test_a_direct_exchange_in_one_shot_meets_once_and_adds_into_the_output():
+    program = Program(built("allreduce", "direct-oneshot", 2))
+    assert program.order.meets == 1
+    first, second = lowered(program.order, program.schedule.layout, 1)
+    assert [(o.kept, o.taken.memory, o.into.memory) for o in first] == [(None, SOURCE, STAGED)]
+    (only,) = second
+    assert [p.memory for p in (only.kept, only.taken, only.into)] == [STAGED, STAGED, TARGET]
 
 
 @pytest.mark.parametrize("block", [0, 1, 5, 64])
@@ -224,10 +284,75 @@ def test_scratch_takes_room_only_where_a_rank_writes_it():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("mode", ["shared", "messages"])
-@pytest.mark.parametrize("n", [2, 4, 8])
-def test_processes_give_the_bits_of_the_local_transport(n, mode):
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+def test_processes_give_the_bits_of_the_local_transport(n):
     pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'rccl_py[mpi]'")
-    done = mpirun(n, str(Path(__file__).with_name("mpi_parity.py")), mode)
+    done = mpirun(n, str(Path(__file__).with_name("mpi_parity.py")))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert re.search(r"^[1-9]\d+ buffers equal to the bit, 0 differ$", done.stdout, re.MULTILINE)
+
+
+ODD_CALLS = """
+import sys, time
+import numpy as np
+from mpi4py import MPI
+from helpers import built
+from rccl_py.reduce_ops import Arithmetic, ReduceOp
+from rccl_py.transports.mpi import HeadsDiffer, MpiTransport
+from rccl_py.transports.program import Program
+
+class Waiting:
+    patience, seen = 60.0, ()
+    def pause(self, waited, missing):
+        self.seen = tuple(missing)
+        if waited > self.patience:
+            raise TimeoutError
+        time.sleep(0.001)
+
+world, waiting = MPI.COMM_WORLD, Waiting()
+n, r = world.size, world.rank
+t = MpiTransport(world, waiting, shared=None if sys.argv[1] == "shared" else False)
+program = Program(built("allreduce", "direct-twoshot", n))
+arithmetic = Arithmetic(ReduceOp.SUM, np.dtype(int))
+bound = t.bind(program, 7, arithmetic)
+x, y = np.arange(7) + r, np.full(7, -1)
+
+# Calls that differ: everyone hears what everyone said, and nothing is written.
+for _ in range(3):
+    try:
+        t.collective(bytes([r == 1]) * 64, 0.0, bound, x, y)
+    except HeadsDiffer as error:
+        assert error.heads == [bytes([q == 1]) * 64 for q in range(n)], error.heads
+        assert (y == -1).all()
+    else:
+        raise AssertionError("no HeadsDiffer")
+
+# Texts of any length, an empty one too; then calls go on.
+texts = [f"{q}é" * (q * 1_000_000) for q in range(n)]
+assert t.exchange_texts(texts[r]) == texts
+assert t.collective(bytes(64), r / 2, None, None, None) == (n - 1) / 2
+assert t.collective(b"a" * 64, 1.0, bound, x, y) == 1.0
+assert (y == n * np.arange(7) + n * (n - 1) // 2).all()
+
+# A rank that stays away: the others' pause is told who is missing, and may end the wait.
+waiting.patience = 0.2
+if r != n - 1:
+    try:
+        t.collective(b"b" * 64, 0.0, bound, x, y)
+    except TimeoutError:
+        assert n - 1 in waiting.seen, waiting.seen
+    else:
+        raise AssertionError("the call ended without a rank")
+t.abandon()
+print("well", r, flush=True)
+world.Barrier()
+world.Abort(0) if r == 0 else time.sleep(30)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mode", ["shared", "messages"])
+def test_odd_calls_of_processes_end_at_every_rank(mode, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    done = mpirun(3, "-c", ODD_CALLS, mode)
+    assert done.stdout.count("well") == 3, done.stdout[-2000:] + done.stderr[-2000:]

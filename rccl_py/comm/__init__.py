@@ -1,7 +1,24 @@
-"""The API people call: communicators, groups, and ranks as threads."""
+"""The API people call: communicators, groups, streams, and ranks as threads."""
 
-from .communicator import Communicator
-from .group import group
+from .communicator import Communicator, Properties
+from .group import group, group_end, group_simulate_end, group_start
+from .place import Event, Stream
 from .threads import run
+from .unique_id import UniqueId, get_unique_id
+from .window import WaitSignalDesc, Window
 
-__all__ = ["Communicator", "group", "run"]
+__all__ = [
+    "Communicator",
+    "Event",
+    "Properties",
+    "Stream",
+    "UniqueId",
+    "WaitSignalDesc",
+    "Window",
+    "get_unique_id",
+    "group",
+    "group_end",
+    "group_simulate_end",
+    "group_start",
+    "run",
+]

@@ -1,79 +1,133 @@
 """One call of one rank: its checked buffers, and what must agree with the other ranks' calls.
 
 Owns argument checking. Every refusal is InvalidArgument, names the rank and leaves the
-communicator as it was.
+communicator as it was. Counts are those of the input (of the output where a root sends); a
+receive buffer may be longer than needed, what lies behind is not touched (nccl4py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arguments import whole
+from ..buffers import flat
 from ..collectives import COLLECTIVES, Collective
 from ..dtypes import DTYPES, dtype_named, name_of
 from ..errors import InvalidArgument
-from ..reduce_ops import ReduceOp, op_named
+from ..reduce_ops import Arithmetic, PreMulSum, ReduceOp, op_named
+from ..units import LARGEST
 
-__all__ = ["Call", "Signature", "checked_call", "checked_dtype"]
+__all__ = [
+    "KINDS",
+    "OPS",
+    "Call",
+    "Signature",
+    "checked_call",
+    "checked_dtype",
+    "checked_message",
+    "checked_uneven",
+    "plain_call",
+]
 
 Array = npt.NDArray[Any]
+Op = ReduceOp | PreMulSum | str
+
+UNEVEN = ("alltoallv", "allgatherv", "reduce_scatterv")
+SETUP = ("barrier", "split", "register_window", "finalize")
+KINDS: tuple[str, ...] = (*COLLECTIVES, *UNEVEN, *SETUP)
+"""What all ranks of a communicator call together, numbered for processes to compare."""
+OPS: tuple[str, ...] = (*(o.value for o in ReduceOp), PreMulSum.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What all ranks of a collective must agree on. block: elements one rank contributes."""
+    """What ranks must agree on. block: elements one rank contributes (of a message: all).
+
+    accumulate: type partial results are held in, "" for the data's. counts: elements of every
+    rank in a collective of unequal parts. peer: the other end of a message, -1 in a collective.
+    """
 
     collective: str
-    block: int
-    dtype: str
-    op: str
-    root: int
+    block: int = 0
+    dtype: str = ""
+    op: str = ""
+    root: int = -1
+    accumulate: str = ""
+    counts: tuple[int, ...] = ()
+    peer: int = -1
 
-    def numbers(self) -> npt.NDArray[np.int64]:
-        """Return the signature as int64[5], for processes to compare."""
-        names = list(COLLECTIVES), list(DTYPES), [o.value for o in ReduceOp]
-        return np.array(
-            [
-                names[0].index(self.collective),
-                self.block,
-                names[1].index(self.dtype),
-                names[2].index(self.op),
-                self.root,
-            ],
-            dtype=np.int64,
+    def head(self, number: int) -> bytes:
+        """Return call `number` with this signature as 64 bytes, for processes to compare."""
+        dtypes = ("", *DTYPES)
+        row = (
+            number,
+            KINDS.index(self.collective),
+            self.block,
+            dtypes.index(self.dtype),
+            OPS.index(self.op) if self.op else -1,
+            self.root,
+            dtypes.index(self.accumulate),
+            hash(self.counts) if self.counts else 0,
         )
+        return np.array(row, dtype=np.int64).tobytes()
 
-    @staticmethod
-    def of_numbers(row: npt.NDArray[np.int64]) -> Signature:
-        """Return the signature that numbers() wrote."""
-        collective, block, dtype, op, root = (int(v) for v in row[:5])
-        return Signature(
-            list(COLLECTIVES)[collective],
-            block,
-            list(DTYPES)[dtype],
-            [o.value for o in ReduceOp][op],
-            root,
-        )
+    def fields(self) -> dict[str, Any]:
+        """Return what a flight record holds of it."""
+        size = dtype_named(self.dtype).itemsize if self.dtype else 0
+        return {
+            "collective": self.collective,
+            "count": self.block,
+            "dtype": self.dtype,
+            "op": self.op,
+            "root": self.root,
+            "peer": self.peer,
+            "bytes": self.block * size,
+        }
 
     def __str__(self) -> str:
-        spec = COLLECTIVES[self.collective]
-        parts = [f"count={self.block}", f"dtype={self.dtype}"]
-        parts += [f"op={self.op}"] if spec.reduces else []
-        parts += [f"root={self.root}"] if spec.rooted else []
+        parts = [f"count={self.block}", f"dtype={self.dtype}"] if self.dtype else []
+        parts += [f"op={self.op}"] if self.op else []
+        parts += [f"root={self.root}"] if self.root >= 0 else []
+        parts += [f"accumulate={self.accumulate}"] if self.accumulate else []
+        parts += [f"counts={_shown(self.counts)}"] if self.counts else []
+        parts += [f"peer={self.peer}"] if self.peer >= 0 else []
         return f"{self.collective}({', '.join(parts)})"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+def _shown(counts: Sequence[int]) -> str:
+    more = ", ..." if len(counts) > 16 else ""
+    return f"[{', '.join(str(c) for c in counts[:16])}{more}]"
+
+
+@dataclass(eq=False, slots=True)
 class Call:
-    """A checked call: signature, flat buffers (None where the rank has none), in place or not."""
+    """A checked call: signature, flat buffers (None where the rank has none), in place or not.
+
+    scale: what the input is multiplied by first. sends, recvs: (counts, displacements) in elements
+    of alltoallv. payload: what a call without data carries (a colour, a window). given: what the
+    program passed, for the next call to compare with.
+    """
 
     signature: Signature
-    source: Array | None
-    target: Array | None
-    in_place: bool
+    source: Array | None = None
+    target: Array | None = None
+    in_place: bool = False
+    arithmetic: Arithmetic | None = None
+    scale: Array | None = None
+    sends: tuple[list[int], list[int]] | None = None
+    recvs: tuple[list[int], list[int]] | None = None
+    payload: Any = None
+    given: tuple[Any, ...] | None = None
+
+    def forget(self) -> None:
+        """Let go of the buffers: the call is over."""
+        self.source = self.target = self.scale = None
 
 
 def checked_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -97,28 +151,7 @@ def _of_call(where: str, read: Any, value: object) -> Any:
         raise InvalidArgument(f"{where}: {error}") from None
 
 
-def _flat(buffer: object, what: str, writes: bool) -> Array:
-    if not isinstance(buffer, np.ndarray):
-        raise InvalidArgument(f"{what} is a {type(buffer).__name__}: a NumPy array was expected")
-    if isinstance(buffer, np.ma.MaskedArray):
-        raise InvalidArgument(f"{what} is a masked array: pass its .data, masks do not travel")
-    if not buffer.flags.c_contiguous:
-        raise InvalidArgument(
-            f"{what} (shape {buffer.shape}, strides {buffer.strides}) is not "
-            "contiguous: pass numpy.ascontiguousarray of it"
-        )
-    if writes and not buffer.flags.writeable:
-        raise InvalidArgument(f"{what} is read-only: a writeable array was expected")
-    if not buffer.dtype.isnative:
-        raise InvalidArgument(
-            f"{what} has byte order {buffer.dtype.str}: native order was expected"
-        )
-    _of_call(what, checked_dtype, buffer.dtype)
-    # A subclass may reshape its own way (numpy.matrix stays two-dimensional).
-    return np.asarray(buffer).reshape(-1)
-
-
-def _needed(spec: Collective, rank: int, n: int, root: int) -> tuple[bool, bool]:
+def _needed(spec: Collective, rank: int, root: int) -> tuple[bool, bool]:
     """Return whether `rank` has an input and an output."""
     has_input = not spec.rooted or rank == root or spec.name in ("reduce", "gather")
     has_output = not spec.rooted or rank == root or spec.name in ("broadcast", "scatter")
@@ -147,56 +180,246 @@ def _is_in_place(
 
 
 def _block(spec: Collective, source: Array | None, target: Array | None, n: int, where: str) -> int:
-    """Return the elements of one block, from whichever buffers there are."""
-    blocks, found = spec.blocks(n), []
-    for what, buffer, parts in (("sendbuf", source, blocks[0]), ("recvbuf", target, blocks[1])):
-        if buffer is None:
-            continue
-        if buffer.size % parts:
-            raise InvalidArgument(
-                f"{where}: {what} has {buffer.size} elements, which {parts} ranks do not divide"
-            )
-        found.append((buffer.size // parts, what, buffer.size))
-    if len({size for size, _, _ in found}) > 1:
-        given = ", ".join(f"{what} {total}" for _, what, total in found)
+    """Return the elements of one block: the input's, where a root sends the output's."""
+    blocks = spec.blocks(n)
+    from_output = spec.name in ("broadcast", "scatter") or source is None
+    what, buffer, parts = (
+        ("recvbuf", target, blocks[1]) if from_output else ("sendbuf", source, blocks[0])
+    )
+    assert buffer is not None  # every rank of every collective has that one
+    if buffer.size % parts:
+        raise InvalidArgument(
+            f"{where}: {what} has {buffer.size} elements, which {parts} ranks do not divide"
+        )
+    block = buffer.size // parts
+    misfit = (from_output and source is not None and source.size != block * blocks[0]) or (
+        target is not None and target.size < block * blocks[1]
+    )
+    if misfit:
+        given = ", ".join(
+            f"{what} {b.size}"
+            for what, b in (("sendbuf", source), ("recvbuf", target))
+            if b is not None
+        )
         raise InvalidArgument(
             f"{where}: the buffers do not fit: {given} elements; expected "
             f"{blocks[0]} and {blocks[1]} times one count"
         )
-    return found[0][0]
+    return block
+
+
+def _reduction(
+    op: object, dtype: np.dtype[Any], accumulate: npt.DTypeLike | None, owner: object, where: str
+) -> tuple[str, Arithmetic, Array | None]:
+    """Return the reduction's name, its arithmetic, and what the input is multiplied by."""
+    wide = None if accumulate is None else _of_call(where, checked_dtype, accumulate)
+    if wide is not None and (dtype.kind in "iu") != (wide.kind in "iu"):
+        raise InvalidArgument(
+            f"{where}: accumulate={name_of(wide)} with data of {name_of(dtype)}: both must be "
+            "whole numbers or both floating point"
+        )
+    if wide is not None and wide.itemsize < dtype.itemsize:
+        raise InvalidArgument(
+            f"{where}: accumulate={name_of(wide)} is narrower than the data, {name_of(dtype)}"
+        )
+    wide = None if wide == dtype else wide
+    if not isinstance(op, PreMulSum):
+        chosen = op if isinstance(op, ReduceOp) else _of_call(where, op_named, str(op))
+        return chosen.value, Arithmetic(chosen, dtype, wide), None
+    if op.closed or op.owner is not owner:
+        state = "was closed" if op.closed else "is of another communicator"
+        raise InvalidArgument(f"{where}: op {op!r} {state}: create_pre_mul_sum makes a new one")
+    if op.dtype != dtype:
+        raise InvalidArgument(
+            f"{where}: op {op!r} works on {name_of(op.dtype)}, the data is {name_of(dtype)}"
+        )
+    return op.value, Arithmetic(ReduceOp.SUM, dtype, wide), op.scalar
+
+
+def checked_root(root: object, n: int, where: str) -> int:
+    """Return the root as an int; refuse what is none."""
+    if isinstance(root, bool) or not isinstance(root, (int, np.integer)) or not 0 <= root < n:
+        raise InvalidArgument(f"{where}: root {root!r} is not one of 0..{n - 1}")
+    return int(root)
 
 
 def checked_call(
     collective: str,
     sendbuf: object,
     recvbuf: object,
-    op: ReduceOp | str,
-    root: int,
+    op: object,
+    root: object,
     rank: int,
     n: int,
+    accumulate: npt.DTypeLike | None = None,
+    owner: object = None,
 ) -> Call:
-    """Return the checked call of `rank`; raise InvalidArgument for what cannot be done."""
+    """Return the checked call of `rank`; raise InvalidArgument for what cannot be done.
+
+    owner: what a pre-multiplied sum must belong to.
+    """
     spec, where = COLLECTIVES[collective], f"{collective} at rank {rank}"
-    if isinstance(root, bool) or not isinstance(root, (int, np.integer)) or not 0 <= root < n:
-        raise InvalidArgument(f"{where}: root {root!r} is not one of 0..{n - 1}")
-    chosen = _of_call(where, op_named, op if isinstance(op, str) else str(op))
-    has_input, has_output = _needed(spec, rank, n, int(root))
-    source = _flat(sendbuf, f"{where}: sendbuf", False) if has_input else None
-    target = _flat(recvbuf, f"{where}: recvbuf", True) if has_output else None
+    at = checked_root(root, n, where)
+    has_input, has_output = _needed(spec, rank, at)
+    source = flat(sendbuf, f"{where}: sendbuf", writes=False) if has_input else None
+    target = flat(recvbuf, f"{where}: recvbuf", writes=True) if has_output else None
     if source is not None and target is not None and source.dtype != target.dtype:
         raise InvalidArgument(
             f"{where}: sendbuf is {source.dtype}, recvbuf is {target.dtype}: "
             "one data type was expected"
         )
+    kind = source if source is not None else target
+    assert kind is not None  # every rank of every collective has one of the two
+    name, arithmetic, scale = _reduction(op, kind.dtype, accumulate, owner, where)
     block = _block(spec, source, target, n, where)
+    if target is not None:
+        target = target[: block * spec.blocks(n)[1]]
     in_place = (
         source is not None
         and target is not None
-        and _is_in_place(spec, source, target, block, rank, int(root), where)
+        and _is_in_place(spec, source, target, block, rank, at, where)
     )
-    kind = source if source is not None else target
-    assert kind is not None  # every rank of every collective has one of the two
+    if not spec.reduces:
+        name, arithmetic, scale = "", Arithmetic(ReduceOp.SUM, kind.dtype), None
     signature = Signature(
-        collective, block, name_of(kind.dtype), chosen.value, int(root) if spec.rooted else 0
+        collective,
+        block,
+        name_of(kind.dtype),
+        name,
+        at if spec.rooted else -1,
+        name_of(arithmetic.held) if arithmetic.rounds else "",
     )
-    return Call(signature, source, target, in_place)
+    return Call(signature, source, target, in_place, arithmetic, scale)
+
+
+def _whole_list(values: object, what: str, n: int) -> list[int]:
+    try:
+        found = [whole(v, what, 0, LARGEST) for v in values]  # type: ignore[attr-defined]
+    except TypeError:
+        raise InvalidArgument(
+            f"{what} is a {type(values).__name__}: a sequence of {n} whole numbers was expected"
+        ) from None
+    if len(found) != n:
+        raise InvalidArgument(f"{what} has {len(found)} entries: expected one a rank, {n}")
+    return found
+
+
+def _parts(
+    buffer: Array, counts: object, displs: object, what: str, n: int
+) -> tuple[list[int], list[int]]:
+    """Return checked (counts, displacements) of one side of a collective of unequal parts."""
+    sizes = _whole_list(counts, f"{what} counts", n)
+    packed = [sum(sizes[:r]) for r in range(n)]
+    first = packed if displs is None else _whole_list(displs, f"{what} displacements", n)
+    for rank, (at, size) in enumerate(zip(first, sizes)):
+        if at + size > buffer.size:
+            raise InvalidArgument(
+                f"{what} of rank {rank} is elements {at}..{at + size - 1}, "
+                f"the buffer has {buffer.size}"
+            )
+    return sizes, first
+
+
+def _require_disjoint(parts: tuple[list[int], list[int]], where: str) -> None:
+    spans = sorted((at, at + size, r) for r, (size, at) in enumerate(zip(*parts)) if size)
+    for (_, end, a), (start, _, b) in pairwise(spans):
+        if start < end:
+            raise InvalidArgument(f"{where}: what comes from ranks {a} and {b} overlaps in recvbuf")
+
+
+def checked_uneven(
+    collective: str,
+    sendbuf: object,
+    recvbuf: object,
+    sends: tuple[object, object],
+    recvs: tuple[object, object],
+    op: object,
+    rank: int,
+    n: int,
+    accumulate: npt.DTypeLike | None = None,
+    owner: object = None,
+) -> Call:
+    """Return the checked call of alltoallv, allgatherv or reduce_scatterv.
+
+    sends, recvs: counts and displacements (None: one after the other); of allgatherv only recvs,
+    of reduce_scatterv only sends, with the counts of all ranks.
+    """
+    where = f"{collective} at rank {rank}"
+    source = flat(sendbuf, f"{where}: sendbuf", writes=False)
+    target = flat(recvbuf, f"{where}: recvbuf", writes=True)
+    if source.dtype != target.dtype:
+        raise InvalidArgument(
+            f"{where}: sendbuf is {source.dtype}, recvbuf is {target.dtype}: "
+            "one data type was expected"
+        )
+    name, arithmetic, scale = _reduction(op, source.dtype, accumulate, owner, where)
+    out = into = None
+    if collective != "allgatherv":
+        out = _parts(source, *sends, f"{where}: sendbuf", n)
+    if collective != "reduce_scatterv":
+        into = _parts(target, *recvs, f"{where}: recvbuf", n)
+        _require_disjoint(into, where)
+    counts: tuple[int, ...] = ()
+    if collective == "allgatherv":
+        assert into is not None
+        counts = tuple(into[0])
+        _require_size(source, counts[rank], f"{where}: sendbuf")
+        source = source[: counts[rank]]
+    elif collective == "reduce_scatterv":
+        assert out is not None
+        counts = tuple(out[0])
+        _require_size(target, counts[rank], f"{where}: recvbuf")
+        target = target[: counts[rank]]
+    if not _uneven_overlap_is_right(collective, source, target, out, into, rank):
+        raise InvalidArgument(
+            f"{where}: sendbuf and recvbuf overlap: pass a copy, or this rank's own part"
+        )
+    reduces = collective == "reduce_scatterv"
+    signature = Signature(
+        collective,
+        0 if collective == "alltoallv" else sum(counts),
+        name_of(source.dtype),
+        name if reduces else "",
+        -1,
+        name_of(arithmetic.held) if reduces and arithmetic.rounds else "",
+        counts,
+    )
+    scale = scale if reduces else None
+    return Call(signature, source, target, False, arithmetic, scale, out, into)
+
+
+def _require_size(buffer: Array, count: int, what: str) -> None:
+    if buffer.size < count:
+        raise InvalidArgument(f"{what} has {buffer.size} elements: counts say {count}")
+
+
+def _uneven_overlap_is_right(
+    collective: str,
+    source: Array,
+    target: Array,
+    out: tuple[list[int], list[int]] | None,
+    into: tuple[list[int], list[int]] | None,
+    rank: int,
+) -> bool:
+    """Return whether the buffers lie apart, or the smaller is this rank's part of the larger."""
+    if not source.size or not target.size or not np.may_share_memory(source, target):
+        return True
+    if collective == "allgatherv" and into is not None:
+        return bool(source.ctypes.data == target[into[1][rank] :].ctypes.data)
+    if collective == "reduce_scatterv" and out is not None:
+        return bool(target.ctypes.data == source[out[1][rank] :].ctypes.data)
+    return False
+
+
+def checked_message(kind: str, buffer: object, peer: object, rank: int, n: int) -> Call:
+    """Return the checked call of a send or a recv."""
+    where = f"{kind} at rank {rank}"
+    held = flat(buffer, f"{where}: {kind}buf", writes=kind == "recv")
+    other = whole(peer, f"{where}: peer", 0, n - 1)
+    signature = Signature(kind, held.size, name_of(held.dtype), peer=other)
+    return Call(signature, held if kind == "send" else None, held if kind == "recv" else None)
+
+
+def plain_call(kind: str, payload: object = None) -> Call:
+    """Return a call without data."""
+    return Call(Signature(kind), payload=payload)

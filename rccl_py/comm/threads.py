@@ -10,10 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config import Config
 from ..errors import RemoteError
-from ..planner import Planner
-from .communicator import Communicator, fabric_of
-from .world import LocalWorld
+from .communicator import Communicator
+from .core import planner_of
+from .engine import leave
+from .local import LocalCore
+from .machines import machine_for, placed
+from .place import Place
+from .setup import settle_here
 
 if TYPE_CHECKING:
     from ..topology import Topology
@@ -29,28 +34,36 @@ def run(
     algo: str | None = None,
     proto: str | None = None,
     timeout: float = 30.0,
+    config: Config | None = None,
 ) -> list[Any]:
     """Call ``fn(comm, *args)`` on every rank of a machine at once and return the results by rank.
 
-    timeout: seconds a rank waits inside one collective before it says which ranks are missing.
+    timeout: seconds a rank waits inside one call before it says who is missing.
     Raises the first error of the lowest rank that failed by itself.
     """
-    world = LocalWorld(Planner(fabric_of(topology, nranks), algo, proto), waits=True)
-    world.timeout = timeout
-    results: list[Any] = [None] * world.nranks
+    settings = Config(algo=algo, proto=proto).merged(config)
+    machine = machine_for(topology, 0)
+    fabric = placed(machine, nranks)
+    places = [Place() for _ in range(fabric.nranks)]
+    core = LocalCore(planner_of(fabric, settings), places, settings, waits=True)
+    core.machine, core.timeout = machine, timeout
+    results: list[Any] = [None] * core.nranks
     errors: dict[int, BaseException] = {}
 
     def body(rank: int) -> None:
+        settle_here(places[rank])
+        comm = Communicator()
+        comm._member = core.members[rank]
         try:
-            results[rank] = fn(Communicator(rank, world), *args)
-            world.leave(rank, "has returned from its function")
+            results[rank] = fn(comm, *args)
+            leave(places[rank], "has returned from its function")
         except BaseException as error:  # handed to the caller below
             errors[rank] = error
-            world.leave(rank, f"failed with {type(error).__name__}: {error}")
+            leave(places[rank], f"failed with {type(error).__name__}: {error}")
 
     threads = [
         threading.Thread(target=body, args=(r,), name=f"rank {r}", daemon=True)
-        for r in range(world.nranks)
+        for r in range(core.nranks)
     ]
     for thread in threads:
         thread.start()

@@ -48,15 +48,22 @@ class _Option:
 class Planner:
     """Plans collectives on one fabric.
 
-    algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO.
+    algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO. max_channels: the most
+    rings or trees that are used side by side.
     """
 
-    def __init__(self, fabric: Fabric, algo: str | None = None, proto: str | None = None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        algo: str | None = None,
+        proto: str | None = None,
+        max_channels: int | None = None,
+    ) -> None:
         for what, restriction in (("algo", algo), ("proto", proto)):
             if restriction is not None:
                 text(restriction, what)
         self.fabric = fabric
-        self._algo, self._proto = algo, proto
+        self._algo, self._proto, self._channels = algo, proto, max_channels
         self._loads = Loads(fabric)
         self._plans: dict[tuple[str, float, int], Plan] = {}
         self._options: dict[tuple[str, int], tuple[list[_Option], list[Candidate]]] = {}
@@ -83,7 +90,16 @@ class Planner:
     @cached_property
     def rings(self) -> Rings:
         """The rings of the fabric."""
-        return find_rings(self.fabric, self.nodes)
+        found, most = find_rings(self.fabric, self.nodes), self._channels
+        if most is None:
+            return found
+        return Rings(
+            found.orders[:most],
+            found.weights[:most],
+            found.local_orders[:most],
+            found.local_weights[:most],
+            f"{found.rule}; at most {most} channel(s)",
+        )
 
     @cached_property
     def cuts(self) -> Cuts:
@@ -93,6 +109,9 @@ class Planner:
     @cached_property
     def trees(self) -> I32:
         """Parents of the allreduce trees: over the nodes, a pair a local rank; else one pair."""
+        return self._all_trees()[: self._channels]
+
+    def _all_trees(self) -> I32:
         nodes, n = self.nodes, self.fabric.nranks
         if nodes is not None and len(nodes) > 1:
             return two_level_trees(nodes, np.arange(nodes.shape[1]), n)

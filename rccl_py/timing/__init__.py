@@ -4,6 +4,18 @@ Knows no algorithm and no buffer.
 """
 
 from .estimate import Loads, Profile, profile
+from .exchange import Exchange, exchange
+from .overlap import Task, Timetable
 from .timeline import Part, Timeline
 
-__all__ = ["Loads", "Part", "Profile", "Timeline", "profile"]
+__all__ = [
+    "Exchange",
+    "Loads",
+    "Part",
+    "Profile",
+    "Task",
+    "Timeline",
+    "Timetable",
+    "exchange",
+    "profile",
+]

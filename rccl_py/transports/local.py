@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..execute import execute, slots_of
-from ..reduce_ops import ReduceOp
+from ..reduce_ops import Arithmetic
 from ..schedule import COPY, I32, Layout, Step
 from .program import Extents, Program
 
@@ -33,21 +33,21 @@ _TILE = 1 << 17  # bytes of one row's tile: a position of all ranks then fits a 
 _THREADED = 1 << 23  # bytes moved from which a second thread pays
 
 
-def run(program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any) -> None:
+def run(program: Program, block: int, buffers: Sequence[Buffers], arithmetic: Arithmetic) -> None:
     """Run `program` on every rank's buffers; `block` is elements of one block.
 
-    buffers are flat, contiguous and already checked. A rank whose input and output coincide calls
-    in place.
+    buffers are flat, contiguous, already checked, and of the type that is held. A rank whose input
+    and output coincide calls in place.
     """
     if block == 0:
         return
     layout = program.schedule.layout
-    slot = -(-block // layout.chunks) * np.dtype(dtype).itemsize
+    slot = -(-block // layout.chunks) * arithmetic.held.itemsize
     filled = min(block, layout.chunks) * (layout.nslots // layout.chunks)
     if slot <= _SLOT and slot * filled * len(buffers) <= _PADDED << 10:
-        _run_padded(program, block, buffers, op, dtype)
+        _run_padded(program, block, buffers, arithmetic)
     else:
-        _run_columns(program, block, buffers, op, dtype)
+        _run_columns(program, block, buffers, arithmetic)
 
 
 class _Padding:
@@ -92,19 +92,20 @@ class _Padding:
 
 
 def _run_padded(
-    program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any
+    program: Program, block: int, buffers: Sequence[Buffers], arithmetic: Arithmetic
 ) -> None:
     layout = program.schedule.layout
     padding = _Padding(layout, block)
     blocks = layout.nslots // layout.chunks
     shape = len(buffers), blocks, padding.count, padding.element.shape[1]
-    held = np.zeros(shape, dtype=dtype)
+    held = np.zeros(shape, dtype=arithmetic.held)
     for rank, (source, _) in enumerate(buffers):
         if source is not None:
             held[rank, : layout.inputs] = source.reshape(-1, block)[:, padding.element]
     by_slot = held.reshape(len(buffers), blocks * padding.count, -1)
     with np.errstate(all="ignore"):
-        execute(padding.steps(program.stream), by_slot, op.ufunc)
+        travel = arithmetic.travel if arithmetic.rounds else None
+        execute(padding.steps(program.stream), by_slot, arithmetic.ufunc, travel)
     outputs = slice(layout.inputs, layout.inputs + layout.outputs)
     for rank, (_, target) in enumerate(buffers):
         if target is not None:
@@ -153,9 +154,11 @@ class _Columns:
             self.by_position[c].append(batch)
 
 
-def _run_column(batches: list[list[tuple[Array, Array, bool]]], combine: Any, tile: int) -> None:
+def _run_column(
+    batches: list[list[tuple[Array, Array, bool]]], arithmetic: Arithmetic, tile: int
+) -> None:
     """Run one position's rows in order, tile by tile; rows of one batch read before any writes."""
-    length = len(batches[0][0][0]) if batches else 0
+    length, combine = len(batches[0][0][0]) if batches else 0, arithmetic.ufunc
     with np.errstate(all="ignore"):
         for low in range(0, length, tile):
             cut = slice(low, low + tile)
@@ -163,6 +166,8 @@ def _run_column(batches: list[list[tuple[Array, Array, bool]]], combine: Any, ti
                 staged = [source[cut].copy() for source, _, _ in batch] if len(batch) > 1 else None
                 for i, (source, target, is_copy) in enumerate(batch):
                     moved, there = staged[i] if staged else source[cut], target[cut]
+                    if arithmetic.rounds:
+                        moved = arithmetic.travel(moved)
                     if is_copy:
                         there[...] = moved
                     else:
@@ -170,21 +175,21 @@ def _run_column(batches: list[list[tuple[Array, Array, bool]]], combine: Any, ti
 
 
 def _run_columns(
-    program: Program, block: int, buffers: Sequence[Buffers], op: ReduceOp, dtype: Any
+    program: Program, block: int, buffers: Sequence[Buffers], arithmetic: Arithmetic
 ) -> None:
     extents = Extents(program, block)
     memory = [
-        [source, target, np.empty(extents.scratch_elements(rank), dtype=dtype)]
+        [source, target, np.empty(extents.scratch_elements(rank), dtype=arithmetic.held)]
         for rank, (source, target) in enumerate(buffers)
     ]
     columns = _Columns(program, block, memory).by_position
-    combine, itemsize = op.ufunc, np.dtype(dtype).itemsize
+    itemsize = arithmetic.held.itemsize
     tile = max(1, _TILE // itemsize)
     workers = min(len(columns), os.cpu_count() or 1)
     if workers < 2 or block * itemsize * len(buffers) < _THREADED:
         for batches in columns:
-            _run_column(batches, combine, tile)
+            _run_column(batches, arithmetic, tile)
         return
     # Positions share no element, so threads need no lock; NumPy lets go of the interpreter.
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda batches: _run_column(batches, combine, tile), columns))
+        list(pool.map(lambda batches: _run_column(batches, arithmetic, tile), columns))

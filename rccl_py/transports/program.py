@@ -1,8 +1,8 @@
 """What a transport runs: a schedule's rows as element ranges, and where order must be kept.
 
-Owns the map from slots to elements and the two facts a transport needs about a step: whether a
-row reads what another writes (then reads are staged), and whether ranks must meet before it.
-Knows no data and no process.
+Owns the map from slots to elements, whether a row of a step reads what another writes (then reads
+are staged), and keeps the order that processes need (:mod:`rccl_py.transports.levels`). Knows no
+data and no process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..check import alias_map
 from ..execute import slots_of
 from ..schedule import I32, Layout, Schedule, Step
+from .levels import Order, order_of
 
 __all__ = ["INPUT", "OUTPUT", "SCRATCH", "Extents", "Program", "Ranges", "StepFacts"]
 
@@ -29,11 +30,10 @@ _KEPT_ROWS = 1 << 17  # 3 MB of columns a schedule
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """staged: some row reads a slot another row writes. meets: ranks must meet before the step."""
+    """staged: some row of the step reads a slot that another row of it writes."""
 
     step: Step
     staged: bool
-    meets: bool
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -77,16 +77,9 @@ class Program:
         return used
 
     @cached_property
-    def remote_reads(self) -> tuple[bool, bool]:
-        """Whether any rank reads another's input, and another's output."""
-        layout = self.schedule.layout
-        out, scratch = int(layout.output()), int(layout.scratch_block())
-        found = [False, False]
-        for step in self.stream:
-            slot = step.src_slot[step.src != step.dst]
-            found[0] |= bool((slot < out).any())
-            found[1] |= bool(((slot >= out) & (slot < scratch)).any())
-        return found[0], found[1]
+    def order(self) -> Order:
+        """The order in which processes may run the rows."""
+        return order_of(self.schedule, self.stream)
 
     def _place(self, rank: I32, slot: I32) -> I64:
         nslots = self.schedule.layout.nslots
@@ -94,22 +87,11 @@ class Program:
         return rank.astype(np.int64) * nslots + where
 
     def _facts(self) -> Iterator[StepFacts]:
-        size = self.schedule.nranks * self.schedule.layout.nslots
-        # Since ranks last met: slots written, and slots read by another rank.
-        written, read = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
         for step in self.stream:
             src, src_slot, dst, dst_slot, _ = slots_of(step)
             reads, writes = self._place(src, src_slot), self._place(dst, dst_slot)
-            far = src != dst
             other = reads != writes  # a slot copied onto itself is no hazard
-            staged = bool(np.isin(reads[other], writes).any())
-            meets = bool(written[reads[far]].any() or read[writes].any() or (staged and far.any()))
-            if meets:
-                written[:] = False
-                read[:] = False
-            written[writes] = True
-            read[reads[far]] = True
-            yield StepFacts(step, staged, meets)
+            yield StepFacts(step, bool(np.isin(reads[other], writes).any()))
 
 
 class Extents:

@@ -1,0 +1,321 @@
+"""This process as one of an MPI job: what it waits for, who has ended, and how it ends itself.
+
+Owns the boards of the process, its record on them, and the rules by which a wait is given up: a
+peer that has ended or failed, a circle of waits, the timeout. Knows cores by the state they keep.
+
+A record holds what the process waits for and how far it has come in every communicator. A wait
+counts only while its partner has not come that far: a process that is slow to see that its partner
+has come is no part of a circle.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CollectiveMismatch, Deadlock, RcclError, RcclTimeout, RemoteError
+from .deadlock import circle, told
+from .op import named
+
+if TYPE_CHECKING:
+    from .process import ProcessCore
+
+__all__ = ["Job", "Need", "job"]
+
+_LOOK = 0.01  # seconds between looks at the other processes
+_TELL = 0.02  # seconds a wait lasts before it is told on the board
+_CIRCLE = 0.05  # seconds between searches for a circle
+_LINGER = 2.0  # seconds a process that has failed gives the others to hear of it
+
+
+class Need:
+    """What a process waits for: `peers` (ranks of core) must come to `number` of `kind`.
+
+    kind: "collective"; "send" or "recv" that a peer must make; "signal". call: the call it is in.
+    """
+
+    __slots__ = ("call", "core", "kind", "number", "peers")
+
+    def __init__(
+        self, core: ProcessCore, kind: str, number: int, peers: Sequence[int], call: str
+    ) -> None:
+        self.core, self.kind, self.number, self.peers, self.call = core, kind, number, peers, call
+
+    @property
+    def text(self) -> str:
+        """The sentence that says who waits in which call."""
+        return f"rank {self.core.rank} of {self.core.name} waits in {self.call}"
+
+    def told(self) -> dict[str, Any]:
+        """Return what others need to know of it."""
+        core = self.core
+        return {
+            "comm": core.key,
+            "name": core.name,
+            "rank": core.rank,
+            "kind": self.kind,
+            "number": self.number,
+            "peers": list(self.peers),
+            "worlds": [core.worlds[p] for p in self.peers],
+            "text": self.text,
+        }
+
+
+class Job:
+    """The one record of this process, on every board it is part of."""
+
+    def __init__(self, mpi: Any) -> None:
+        self.mpi = mpi
+        self.world = mpi.COMM_WORLD.Get_rank()
+        self.boards: list[tuple[Any, Any, dict[int, int]]] = []  # board, processes, world -> rank
+        self.cores: dict[str, ProcessCore] = {}
+        self.lock = threading.RLock()  # a nonblocking communicator's calls are another thread's
+        self.status = ""
+        self.failed: dict[str, tuple[str, str]] = {}  # by communicator: class, message
+        self.told = False
+        self._needs: list[Need] = []
+        self._looked = self._searched = 0.0
+        self._suspect: list[tuple[str, str]] | None = None
+        atexit.register(self.leave, "has ended its program")
+        self._hook()
+
+    # ---- telling ------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """Write the record: waits, how far every communicator is, what has failed."""
+        record = {
+            "status": self.status,
+            "failed": self.failed,
+            "waits": [need.told() for need in self._needs],
+            "made": {key: core.made() for key, core in self.cores.items()},
+        }
+        for board, _, _ in self.boards:
+            board.publish(record)
+        self.told = True
+
+    def leave(self, how: str) -> None:
+        """Say that this process makes no more calls."""
+        if not self.status:
+            self.status = how
+            self._needs = []
+            try:
+                self.publish()
+            except Exception:  # MPI may be gone already: then nobody is there to be told
+                return
+
+    def fail(self, key: str, error: RcclError) -> None:
+        """Say that a communicator has failed at this process."""
+        self.failed.setdefault(key, (type(error).__name__, str(error)))
+        self.publish()
+
+    def clear(self) -> None:
+        """Say that the wait that was told is over."""
+        self._needs = []
+        self._suspect = None
+        if self.told:
+            self.told = False
+            self.publish()
+            self.told = False
+
+    # ---- waiting ------------------------------------------------------------------------------
+
+    def progress(self) -> None:
+        """Move messages on, and take in what other processes say."""
+        with self.lock:
+            for core in list(self.cores.values()):
+                core.mailbox.progress()
+            for board, _, _ in self.boards:
+                board.progress()
+
+    def pause(self, waited: float, needs: list[Need], timeout: float) -> None:
+        """Sleep a little in a wait for `needs`; raise when the wait must end."""
+        self.progress()
+        for need in needs:
+            need.core.require_alive()
+        if waited >= timeout:
+            raise self._too_long(needs, timeout)
+        now = time.monotonic()
+        if now - self._looked >= _LOOK:
+            self._looked = now
+            self._look(needs)
+        if waited >= _TELL:
+            if not self.told or [n.told() for n in needs] != [n.told() for n in self._needs]:
+                self._needs = needs
+                self.publish()
+            if now - self._searched >= _CIRCLE:
+                self._searched = now
+                self._search()
+        time.sleep(min(0.0005, max(waited, 2e-5)))
+
+    def wait(
+        self, ready: Callable[[], bool], needs: Callable[[], list[Need]], timeout: float
+    ) -> None:
+        """Wait until `ready`, for what `needs` tells; raise when the wait must end."""
+        start = time.monotonic()
+        spins = 0
+        while not ready():
+            spins += 1
+            self.progress()
+            if spins > 50:
+                self.pause(time.monotonic() - start, needs(), timeout)
+        self.clear()
+
+    def _of(self, world: int) -> Iterator[tuple[Any, Any, int]]:
+        for board, processes, ranks in self.boards:
+            if world in ranks:
+                yield board, processes, ranks[world]
+
+    def record(self, world: int) -> dict[str, Any]:
+        """Return what another process said last."""
+        found: dict[str, Any] = {}
+        for board, _, rank in self._of(world):
+            found = board.read(rank)[1] or found
+        return found
+
+    def gone(self, world: int) -> str | None:
+        """Return how a process ended, None while it runs."""
+        for board, processes, rank in self._of(world):
+            said = board.read(rank)[1].get("status")
+            if said:
+                return str(said)
+            if processes.ended(rank):
+                return f"has died (process {processes.pids[rank]})"
+        return None
+
+    def _look(self, needs: list[Need]) -> None:
+        """Raise RemoteError when a process that is waited for has ended, or failed."""
+        for need in needs:
+            core = need.core
+            for rank, world in enumerate(core.worlds):
+                if world == self.world:
+                    continue
+                failed = self.record(world).get("failed", {}).get(core.key)
+                if failed:
+                    raise _heard(need, rank, *failed)
+                how = self.gone(world) if rank in need.peers else None
+                if how:
+                    raise RemoteError(f"{need.text} for rank {rank}, which {how}")
+
+    def _too_long(self, needs: list[Need], timeout: float) -> RcclError:
+        need = needs[0]
+        self._needs = needs
+        self.publish()
+        texts = self._circle()
+        if texts is not None:
+            return self._deadlock(texts)
+        others = []
+        for world in {need.core.worlds[p] for p in need.peers}:
+            others += [f"{w['text']}" for w in self.record(world).get("waits", ())]
+        tail = f"; meanwhile {'; '.join(sorted(set(others))[:4])}" if others else ""
+        return RcclTimeout(
+            f"rank {need.core.rank} of {need.core.name} waited {timeout:g} s in {need.call} for "
+            f"{named(list(need.peers))}{tail}"
+        )
+
+    def _search(self) -> None:
+        """Raise Deadlock when the same circle is seen twice."""
+        texts = self._circle()
+        if texts is not None and texts == self._suspect:
+            raise self._deadlock(texts)
+        self._suspect = texts
+
+    def _deadlock(self, waits: list[tuple[str, str]]) -> Deadlock:
+        """Return the error of a circle, and tell it to all whose communicators are part of it."""
+        error = Deadlock(told([text for text, _ in waits]))
+        for _, key in waits:
+            self.fail(key, error)
+        return error
+
+    def _circle(self) -> list[tuple[str, str]] | None:
+        return circle(self.world, self._waits)
+
+    def _waits(self, world: int) -> Iterator[tuple[int, tuple[str, str]]]:
+        own = world == self.world
+        waits = [n.told() for n in self._needs] if own else self.record(world).get("waits", ())
+        for wait in waits:
+            for peer, other in zip(wait["peers"], wait["worlds"]):
+                if not self._has_come(wait, other):
+                    yield other, (f"{wait['text']} for rank {peer}", wait["comm"])
+
+    def _has_come(self, wait: dict[str, Any], other: int) -> bool:
+        """Return whether process `other` has made what is waited for."""
+        if other == self.world:
+            core = self.cores.get(wait["comm"])
+            made = core.made() if core is not None else {}
+        else:
+            made = self.record(other).get("made", {}).get(wait["comm"], {})
+        if wait["kind"] == "collective":
+            return bool(made.get("collective", 0) > wait["number"])
+        by_peer = made.get(wait["kind"], {})
+        return bool(by_peer.get(str(wait["rank"]), 0) > wait["number"])
+
+    # ---- ending -------------------------------------------------------------------------------
+
+    def _hook(self) -> None:
+        """Make an error nobody catches, and a signal to end, known to the other processes."""
+        before = sys.excepthook
+
+        def hook(kind: Any, value: Any, trace: Any) -> None:
+            before(kind, value, trace)
+            sys.stderr.flush()
+            self.leave(f"failed with {kind.__name__}: {value}")
+            self._linger()
+            self.mpi.COMM_WORLD.Abort(1)
+
+        sys.excepthook = hook
+        try:
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, self._terminated)
+        except ValueError:  # not the main thread: who starts threads handles signals
+            return
+
+    def _linger(self) -> None:
+        """Give the others time to hear of it: MPI's abort ends them all."""
+        deadline = time.monotonic() + _LINGER
+        worlds = {w for _, _, ranks in self.boards for w in ranks if w != self.world}
+        while worlds and time.monotonic() < deadline:
+            worlds = {w for w in worlds if self.gone(w) is None}
+            for board, _, _ in self.boards:
+                board.progress()
+            time.sleep(0.005)
+
+    def _terminated(self, number: int, frame: Any) -> None:
+        """Name the rank whose death made the launcher end this one."""
+        for core in self.cores.values():
+            for rank, world in enumerate(core.worlds):
+                if world == self.world:
+                    continue
+                for _, processes, at in self._of(world):
+                    if processes.ended(at):
+                        raise RemoteError(
+                            f"rank {rank} of {core.name} has died (process {processes.pids[at]}); "
+                            f"rank {core.rank} is being ended by the launcher"
+                        )
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _heard(need: Need, rank: int, kind: str, text: str) -> RcclError:
+    """Return the error of a rank whose communicator failed at another rank."""
+    same = {c.__name__: c for c in (CollectiveMismatch, Deadlock, RcclTimeout, RemoteError)}
+    if kind in same:
+        return same[kind](text)
+    return RemoteError(f"{need.text}: rank {rank} failed with {kind}: {text}")
+
+
+_JOB: list[Job] = []  # a process is part of one job
+
+
+def job() -> Job:
+    """Return this process's job; made when first asked for."""
+    if not _JOB:
+        from ..transports.mpi import import_mpi
+
+        _JOB.append(Job(import_mpi()))
+    return _JOB[0]

@@ -1,0 +1,379 @@
+"""The ranks of one communicator in one process: calls meet, are compared, and run.
+
+Owns matching. Collectives meet by their number, messages by their two ends in order. Runs data
+through the local transport. waits: a thread a rank, whose calls block; else one thread makes the
+calls of all ranks and a call runs when the last rank has made it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..collectives import COLLECTIVES
+from ..config import Config
+from ..errors import CollectiveMismatch, InvalidArgument, InvalidUsage, RcclError, RemoteError
+from ..planner import Planner
+from ..timing import Task
+from ..transports import local
+from .call import UNEVEN, Call
+from .core import Core, busy_of, counts_differ, in_rank_order, narrowed, share, widened
+from .engine import error_of, progress
+from .member import Member, failed_before
+from .onesided import OneSided
+from .op import Op, named, site_text
+from .place import LOCK, OPEN, TIMETABLE, Place, Stream
+from .records import dump_records
+from .unique_id import UniqueId
+from .window import Window
+
+__all__ = ["LocalCore", "mismatch"]
+
+TIMEOUT = 30.0  # seconds a rank waits for the others before it says who is missing
+
+
+def mismatch(number: int, said: Sequence[tuple[int, str, str]], name: str) -> CollectiveMismatch:
+    """Return the error that names the odd ranks; said: (rank, what it called, where)."""
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for rank, what, site in said:
+        groups.setdefault(what, []).append((rank, site))
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1][0][0]))
+    parts = [
+        f"{named([r for r, _ in ranks])} called {what} at "
+        + ", ".join(sorted({site for _, site in ranks}))
+        for what, ranks in ordered
+    ]
+    return CollectiveMismatch(
+        f"call {number} differs between ranks of {name}: {'; '.join(parts)}. "
+        "All ranks must make the same calls in the same order"
+    )
+
+
+class LocalCore(Core):
+    """A communicator whose ranks are all in this process."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        places: Sequence[Place],
+        config: Config,
+        *,
+        waits: bool,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(planner, name, config)
+        self.waits = waits
+        self.timeout = TIMEOUT if config.timeout is None else config.timeout
+        self.members = [Member(self, r, place, config) for r, place in enumerate(places)]
+        for member in self.members:
+            member.place.members.append(member)
+        self._met: dict[int, dict[int, Op]] = {}
+        self._sends: dict[tuple[int, int], deque[Op]] = {}
+        self._recvs: dict[tuple[int, int], deque[Op]] = {}
+        self._moves: list[tuple[Op, Op]] = []
+        self.onesided = OneSided(self)
+        self.windows: list[Window] = []
+        self.splitting: Any = None
+        self.shrinking: Any = None
+        self.growing: Any = None
+        self.ran = 0
+
+    # ---- meeting ----------------------------------------------------------------------------
+
+    def activate(self, op: Op, ready: deque[Stream]) -> bool:
+        """Take in a call at the head of its stream; return whether messages now wait for flush."""
+        assert op.member is not None and op.call is not None
+        if self.failure is not None:
+            op.finish(failed_before(self.failure, f"{op.call.signature} at rank {op.member.rank}"))
+            return False
+        if op.entry is not None:
+            op.entry.state = "running"
+        if op.call.signature.collective in ("send", "recv"):
+            return self._activate_message(op, op.member.rank, op.call.signature.peer)
+        if op.call.signature.peer >= 0:
+            self.onesided.activate(op, ready)
+            return False
+        met = self._met.setdefault(op.number, {})
+        met[op.member.rank] = op
+        OPEN.add((id(self), op.number))
+        if len(met) == self.nranks:
+            OPEN.discard((id(self), op.number))
+            self._run([self._met[op.number][r] for r in range(self.nranks)], ready)
+            self._met.pop(op.number, None)
+        return False
+
+    def _activate_message(self, op: Op, rank: int, peer: int) -> bool:
+        assert op.call is not None
+        sends = op.call.signature.collective == "send"
+        ends = (rank, peer) if sends else (peer, rank)
+        mine, theirs = (self._sends, self._recvs) if sends else (self._recvs, self._sends)
+        waiting = theirs.get(ends)
+        key = (id(self), -1, *ends)
+        if not waiting:
+            mine.setdefault(ends, deque()).append(op)
+            OPEN.add(key)
+            return False
+        partner = waiting.popleft()
+        if not waiting:
+            OPEN.discard(key)
+        self._moves.append((op, partner) if sends else (partner, op))
+        return True
+
+    def lacking(self, op: Op) -> Iterable[Member]:
+        """Return the ranks that `op`, which waits, waits for."""
+        assert op.call is not None and op.member is not None
+        if op.call.signature.collective == "wait_signal":
+            return [self.members[r] for r in self.onesided.lacking(op)]
+        if op.call.signature.peer >= 0:
+            return (self.members[op.call.signature.peer],)
+        met = self._met.get(op.number, {})
+        return [m for m in self.members if m.rank not in met]
+
+    # ---- running ----------------------------------------------------------------------------
+
+    def flush(self, ready: deque[Stream]) -> None:
+        """Move the messages that have met; those of one wave share links from the same moment."""
+        moves, self._moves = self._moves, []
+        good: list[tuple[Op, Op]] = []
+        for send, recv in moves:
+            assert send.call is not None and recv.call is not None
+            a, b = send.call.signature, recv.call.signature
+            if (a.block, a.dtype) != (b.block, b.dtype):
+                self.fail(self._unlike(send, recv))
+                return
+            good.append((send, recv))
+        held = [(r, s.call.source.copy()) for s, r in good if s.call and s.call.source is not None]
+        for recv, data in held:
+            if recv.call is not None and recv.call.target is not None:
+                recv.call.target[...] = data
+        ops = [op for pair in good for op in pair]
+        src = [s.member.rank for s, _ in good if s.member]
+        dst = [r.member.rank for _, r in good if r.member]
+        size = [s.call.source.nbytes for s, _ in good if s.call and s.call.source is not None]
+        self.time(ops, *self.messages(src, dst, size))
+        for op in ops:
+            op.finish()
+            ready.append(op.stream)
+
+    def _unlike(self, send: Op, recv: Op) -> CollectiveMismatch:
+        assert send.member is not None and recv.member is not None
+        return CollectiveMismatch(
+            f"a message of {self.name} differs between its ends: rank {send.member.rank} made "
+            f"{send.describe()}; rank {recv.member.rank} made {recv.describe()}. Count and data "
+            "type must be the same"
+        )
+
+    def time(self, ops: Sequence[Op], seconds: float, busy: Any) -> None:
+        """Give these calls, which meet now, their modelled time."""
+        after = {id(t): t for op in ops for t in op.stream.tail}
+        release = max(max(op.stream.place.host, op.stream.clock) for op in ops)
+        task = Task(seconds, after.values(), release, busy, self.fabric.domain)
+        TIMETABLE.add(task)
+        for launch in {id(op.launch): op.launch for op in ops}.values():
+            if launch is not None:
+                launch.tasks.append(task)
+
+    def _run(self, ops: list[Op], ready: deque[Stream]) -> None:
+        """Run a collective that every rank has come to."""
+        error: RcclError | None = None
+        number = ops[0].number
+        try:
+            calls = [op.call for op in ops if op.call is not None]
+            signatures = {c.signature for c in calls}
+            if len(signatures) > 1:
+                raise mismatch(
+                    number,
+                    [(r, str(op.call.signature), site_text(op.site)) for r, op in enumerate(ops)
+                     if op.call is not None],
+                    self.name,
+                )  # fmt: skip
+            self._run_alike(calls, ops)
+        except InvalidArgument as found:
+            error = found  # nothing moved, and every rank hears it: the communicator stays good
+        except Exception as found:
+            self.fail(error_of(found, f"call {number}, {ops[0].describe()}"), ready)
+            return
+        self.ran = max(self.ran, number + 1)
+        for op in ops:
+            op.finish(error)
+            ready.append(op.stream)
+
+    def _run_alike(self, calls: list[Call], ops: list[Op]) -> None:
+        name = calls[0].signature.collective
+        _require_apart(ops[0].number, calls)
+        if name in COLLECTIVES:
+            plan = self.plan(calls[0].signature)
+            self._run_planned(plan, calls)
+            self.time(ops, plan.time, busy_of(plan))
+            self.last_plan = plan
+        elif name in UNEVEN:
+            _run_uneven(calls)
+            self.time(ops, *self.messages(*self.uneven(calls)))
+        elif name == "barrier":
+            plan = self.planner.plan("allreduce", 1.0)
+            self.time(ops, plan.time, busy_of(plan))
+        else:
+            self._register(calls)
+
+    def _register(self, calls: list[Call]) -> None:
+        windows = [c.payload for c in calls]
+        for window in windows:
+            window.number, window.owner = len(self.windows), self
+            window.arrays = [w.own for w in windows]
+            window.sizes = [w.own.nbytes for w in windows]
+        self.windows.append(windows[0])
+
+    def _run_planned(self, plan: Any, calls: list[Call]) -> None:
+        first = calls[0]
+        assert first.arithmetic is not None
+        buffers = [widened(c) for c in calls]
+        kept = [c.target is b[1] and c.source is b[0] for c, b in zip(calls, buffers)]
+        in_place = any(c.in_place and k for c, k in zip(calls, kept))
+        local.run(self.program(plan, in_place), first.signature.block, buffers, first.arithmetic)
+        for call, (_, target) in zip(calls, buffers):
+            narrowed(call, target, self.nranks)
+
+    # ---- ends -------------------------------------------------------------------------------
+
+    def fail(self, error: RcclError, ready: deque[Stream] | None = None) -> None:
+        """End the communicator: every call that waits in it, or comes later, raises."""
+        with LOCK:
+            self.end(error)
+            self._end_calls(error, ready)
+
+    def end(self, error: RcclError) -> None:
+        """Take no more calls because of `error`."""
+        if self.failure is None:
+            self.failure = error
+            dump_records(self, str(error))
+
+    def _end_calls(self, error: RcclError, ready: deque[Stream] | None) -> None:
+        self._forget_meetings()
+        streams = [s for m in self.members for s in m.place.streams if s.queue]
+        for stream in streams:
+            for launch in stream.queue:
+                for op in launch.ops:
+                    if not op.done and op.member is not None and op.member.core is self:
+                        op.member.last_error = str(error)
+                        op.finish(error)
+        for member in self.members:
+            member.place.woken.notify_all()
+        if ready is None:
+            progress(streams)
+        else:
+            ready.extend(streams)
+
+    def lead(self, uid: UniqueId) -> None:
+        """Let `uid` lead new ranks here, to grow."""
+        from .setup import growing
+
+        growing(self, uid)
+
+    def poll(self, member: Member) -> None:
+        """Look after calls in flight: nothing to do, they run when they meet."""
+
+    def revoke(self, member: Member) -> None:
+        """Stop what is in flight at all ranks."""
+        with LOCK:
+            self.revoked = True
+            error = InvalidUsage(f"rank {member.rank} revoked communicator {self.name}")
+            self._end_calls(error, None)
+
+    def release(self, member: Member, *, orderly: bool) -> None:
+        """Note that a rank is done with the communicator."""
+        with LOCK:
+            if member in member.place.members:
+                member.place.members.remove(member)
+            if orderly and self.failure is None and self.waiting() is not None:
+                waiting = self.waiting()
+                if waiting is not None and member.rank in waiting[1]:
+                    self.fail(
+                        RemoteError(
+                            f"rank {member.rank} destroyed {self.name} while other ranks wait for "
+                            f"it in {waiting[0].describe()}"
+                        )
+                    )
+
+    def withdraw(self) -> None:
+        """Forget the calls that wait for other ranks: one of them was refused or failed.
+
+        Run later, beside calls of another attempt, they would move old buffers.
+        """
+        self._forget_meetings()
+        streams = {id(s): s for m in self.members for s in m.place.streams}
+        for stream in streams.values():
+            kept = [
+                launch
+                for launch in stream.queue
+                if not any(o.member and o.member.core is self and not o.done for o in launch.ops)
+            ]
+            if len(kept) < len(stream.queue):
+                stream.queue = deque(kept)
+        for member in self.members:
+            member.collectives = self.ran
+        progress(streams.values())
+
+    def _forget_meetings(self) -> None:
+        self._met.clear()
+        self._sends.clear()
+        self._recvs.clear()
+        self._moves.clear()
+        self.onesided.forget()
+        for key in [key for key in OPEN if key[0] == id(self)]:
+            OPEN.discard(key)
+
+    def waiting(self) -> tuple[Op, list[int]] | None:
+        """Return the first collective some rank waits in, and the ranks it waits for."""
+        for number in sorted(self._met):
+            met = self._met[number]
+            return next(iter(met.values())), [r for r in range(self.nranks) if r not in met]
+        return None
+
+    def waiting_message(self) -> Op | None:
+        """Return a message that waits for its other end."""
+        for queues in (self._sends, self._recvs):
+            for queue in queues.values():
+                if queue:
+                    return queue[0]
+        return None
+
+
+def _require_apart(number: int, calls: Sequence[Call]) -> None:
+    """Refuse a receive buffer that overlaps a buffer of another rank."""
+    spans = []
+    for rank, call in enumerate(calls):
+        for array, written in ((call.source, False), (call.target, True)):
+            if array is not None and array.size:
+                first = array.ctypes.data
+                spans.append((first, first + array.nbytes, rank, written))
+    spans.sort()
+    reach: dict[bool, tuple[int, int]] = {}  # per kind, the furthest end so far and whose it is
+    for first, last, rank, written in spans:
+        for kind, (end, other) in reach.items():
+            if end > first and other != rank and (written or kind):
+                raise InvalidArgument(
+                    f"call {number}: buffers of ranks {other} and {rank} overlap and one of them "
+                    "is written: every rank needs a recvbuf of its own"
+                )
+        if written not in reach or last > reach[written][0]:
+            reach[written] = (last, rank)
+
+
+def _run_uneven(calls: list[Call]) -> None:
+    """Move the data of a collective of unequal parts: everybody sends to everybody."""
+    n, name = len(calls), calls[0].signature.collective
+    if name == "alltoallv":
+        error = counts_differ(
+            [c.sends[0] for c in calls if c.sends], [c.recvs[0] for c in calls if c.recvs]
+        )
+        if error is not None:
+            raise error
+    sources = [widened(c)[0] if name == "reduce_scatterv" else c.source for c in calls]
+    held = [[share(s, c.sends, j).copy() for j in range(n)] for s, c in zip(sources, calls)]
+    for j, call in enumerate(calls):
+        if name == "reduce_scatterv":
+            in_rank_order(call, j, [held[i][j] for i in range(n)])
+            continue
+        for i in range(n):
+            share(call.target, call.recvs, i)[...] = held[i][j]

@@ -1,0 +1,88 @@
+"""How long a group would take: its calls put on the model, none of them run.
+
+Owns the estimate of calls that have not met. In one process all ranks' calls are there; of a rank
+in another thread or process only its own are known, and the others are taken to do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..collectives import COLLECTIVES
+from ..timing import Task, Timetable
+from .call import UNEVEN
+from .core import Core, busy_of
+from .op import Op
+
+__all__ = ["seconds_of"]
+
+
+def seconds_of(ops: Sequence[Op]) -> float:
+    """Return the modelled seconds from the launch of these calls to the end of the last."""
+    table = Timetable()
+    tasks: list[Task] = []
+    for core, own in _by_core(ops):
+        for together in _meetings(own):
+            tasks += [table.add(_collective(core, together))]
+        tasks += [table.add(exchange) for exchange in _exchanges(core, own)]
+    table.settle()
+    return max((task.end for task in tasks), default=0.0)
+
+
+def _by_core(ops: Sequence[Op]) -> list[tuple[Core, list[Op]]]:
+    found: dict[int, tuple[Core, list[Op]]] = {}
+    for op in ops:
+        if op.member is not None and op.call is not None:
+            found.setdefault(id(op.member.core), (op.member.core, []))[1].append(op)
+    return list(found.values())
+
+
+def _meetings(ops: Sequence[Op]) -> list[list[Op]]:
+    """Return the calls of each collective: the k-th of every rank are one."""
+    made: dict[int, int] = {}
+    met: list[list[Op]] = []
+    for op in ops:
+        assert op.member is not None and op.call is not None
+        if op.call.signature.peer >= 0:
+            continue
+        k = made.get(op.member.rank, 0)
+        made[op.member.rank] = k + 1
+        if k == len(met):
+            met.append([])
+        met[k].append(op)
+    return met
+
+
+def _collective(core: Core, ops: list[Op]) -> Task:
+    calls = [op.call for op in ops if op.call is not None]
+    signature = calls[0].signature
+    medium = core.fabric.domain
+    if signature.collective in COLLECTIVES:
+        plan = core.plan(signature)
+        return Task(plan.time, busy=busy_of(plan), medium=medium)
+    if signature.collective in UNEVEN:
+        every = calls if len(calls) == core.nranks else [calls[0]] * core.nranks
+        seconds, busy = core.messages(*core.uneven(every))
+        return Task(seconds, busy=busy, medium=medium)
+    if signature.collective == "barrier":
+        plan = core.planner.plan("allreduce", 1.0)
+        return Task(plan.time, busy=busy_of(plan), medium=medium)
+    return Task(0.0)
+
+
+def _exchanges(core: Core, ops: Sequence[Op]) -> list[Task]:
+    rows = []
+    for op in ops:
+        assert op.member is not None and op.call is not None
+        signature, rank = op.call.signature, op.member.rank
+        data = op.call.source if op.call.source is not None else op.call.target
+        if signature.collective in ("send", "put_signal") and data is not None:
+            rows.append((rank, signature.peer, data.nbytes))
+        elif signature.collective == "recv" and data is not None:
+            senders = {o.member.rank for o in ops if o.member is not None}
+            if signature.peer not in senders:  # the sender's call is another process's to know
+                rows.append((signature.peer, rank, data.nbytes))
+    if not rows:
+        return []
+    seconds, busy = core.messages(*(list(c) for c in zip(*rows)))
+    return [Task(seconds, busy=busy, medium=core.fabric.domain)]

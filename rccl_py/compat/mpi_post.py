@@ -1,0 +1,284 @@
+"""The post of one rank: messages with tags, sent without their receiver's help, over windows.
+
+Owns how a message crosses and how it is matched. Knows no buffer specification and no request.
+
+    rank s                          window of rank d
+    bytes of one piece  --put-->    slot s: bytes      a message longer than a piece is sent in
+    head (number, tag)  --signal->  slot s: head       pieces; the slot is free again when
+         acks[d]        <--put--    (d has read it)    acks[d] is the number sent last
+
+What has come is matched in the order of its arrival with the receives in the order of their
+posting, so any tag and any source can be asked for. Pieces are read, and acknowledged, whenever
+this rank waits for a message or tests for one: not while it is in a collective.
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidArgument, RcclTimeout, RemoteError, Result
+from .mpi_errors import ERR_RANK, MpiError
+
+if TYPE_CHECKING:
+    from ..comm import Communicator
+
+__all__ = ["ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Arrived", "Leaving", "Post", "Wanted"]
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+ANY_SOURCE = ANY_TAG = -1
+PROC_NULL = -2
+_PIECE = 1 << 20  # bytes: memory of a slot is only used once somebody sends that much
+_HEAD = 64  # bytes: number, kind, tag, length of the message, of the piece, and which synchronous
+_MESSAGE, _MATCHED = 0, 1
+_LONGEST_NAP = 5e-4  # s
+_AT_EXIT = 2.0  # s a process that ends gives the others to read its last messages
+_PATIENCE = 30.0  # s a wait for messages lasts where the communicator has no timeout of its own
+
+
+class Leaving:
+    """A message on its way out. done: its bytes have left; for a synchronous one: it is matched."""
+
+    def __init__(self, tag: int, data: Bytes, kind: int = _MESSAGE, waits: int = 0) -> None:
+        self.tag, self.data, self.kind, self.waits = tag, data, kind, waits
+        self.sent = 0
+        self.left = self.done = False
+
+
+class Arrived:
+    """A message that has come. waits: number by which a synchronous sender is told of its match."""
+
+    def __init__(self, source: int, tag: int, data: Bytes, waits: int) -> None:
+        self.source, self.tag, self.data, self.waits = source, tag, data, waits
+
+
+class Wanted:
+    """A receive that was posted. deliver: takes the message when one matches."""
+
+    def __init__(self, source: int, tag: int, deliver: Callable[[Arrived], None]) -> None:
+        self.source, self.tag, self.deliver = source, tag, deliver
+
+    def takes(self, message: Arrived) -> bool:
+        """Return whether a message is one it asks for."""
+        return self.source in (ANY_SOURCE, message.source) and self.tag in (ANY_TAG, message.tag)
+
+
+class Post:
+    """Sends and receives the messages of one rank. Making it is collective."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.communicator = communicator
+        self.rank, self.nranks = communicator.rank, communicator.nranks
+        self._wanted: list[Wanted] = []
+        self._unasked: list[Arrived] = []
+        self._leaving: dict[int, deque[Leaving]] = {}
+        self._unmatched: dict[int, Leaving] = {}
+        self._synchronous = 0
+        if self.nranks == 1:
+            return
+        n, slot = self.nranks, _HEAD + _PIECE
+        self._memory = np.zeros(n * (slot + 8), np.uint8)
+        self._heads = self._memory[: n * slot].reshape(n, slot)[:, :_HEAD].view(np.int64)
+        self._acks = self._memory[n * slot :].view(np.int64)
+        self._taken, self._sent = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._signals = [0] * n  # taken from the core before their piece was read
+        self._parts: dict[int, list[Bytes]] = {}
+        self._window = communicator.register_window(self._memory)
+        self._stream = communicator.stream("acknowledgements")
+        _ending(self)
+
+    # ---- what requests ask for ------------------------------------------------------------------
+
+    def checked(self, rank: object, what: str) -> int:
+        """Return another rank's number; raise MpiError when it is none."""
+        if isinstance(rank, (int, np.integer)) and 0 <= rank < self.nranks:
+            return int(rank)
+        raise MpiError(f"{what}: rank {rank!r} is not one of 0..{self.nranks - 1}", ERR_RANK)
+
+    def send(self, dest: int, tag: int, data: Bytes, *, synchronous: bool = False) -> Leaving:
+        """Send bytes, which are copied unless they leave at once; return how far they are."""
+        if tag < 0:
+            raise InvalidArgument(f"tag {tag}: a message's tag is 0 or more")
+        waits = 0
+        if synchronous:
+            self._synchronous += 1
+            waits = self._synchronous
+        message = Leaving(tag, data, waits=waits)
+        if waits:
+            self._unmatched[waits] = message
+        self._post(dest, message)
+        if not message.left:
+            message.data = data.copy()  # the caller may write to its buffer again
+        return message
+
+    def want(self, wanted: Wanted) -> None:
+        """Post a receive; what has come already is delivered at once."""
+        for message in self._unasked:
+            if wanted.takes(message):
+                self._unasked.remove(message)
+                self._match(wanted, message)
+                return
+        self._wanted.append(wanted)
+
+    def forget(self, wanted: Wanted) -> bool:
+        """Take a receive back; return whether it was not matched yet."""
+        if wanted not in self._wanted:
+            return False
+        self._wanted.remove(wanted)
+        return True
+
+    def peek(self, source: int, tag: int) -> Arrived | None:
+        """Return the first message that a receive would get, if one has come."""
+        self.progress()
+        wanted = Wanted(source, tag, lambda message: None)
+        return next((m for m in self._unasked if wanted.takes(m)), None)
+
+    def wait(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready`, moving all messages on meanwhile."""
+        timeout = self.communicator.config.timeout or _PATIENCE
+        start, nap = time.monotonic(), 0.0
+        while not ready():
+            self.progress()
+            if ready():
+                return
+            source = self._only_source()
+            if source is not None:
+                # The core's own wait sees a rank that has ended, and a circle of waits.
+                self._await_signal(source)
+                self._signals[source] += 1
+                continue
+            if time.monotonic() - start > timeout:
+                raise RcclTimeout(f"rank {self.rank} waited {timeout:g} s in {what}")
+            time.sleep(nap)
+            nap = min(_LONGEST_NAP, nap + 1e-5)
+
+    def _only_source(self) -> int | None:
+        """Return the one rank whose message is waited for, if nothing else can happen."""
+        alone = len(self._wanted) == 1 and not self._leaving and not self._unmatched
+        source = self._wanted[0].source if alone else ANY_SOURCE
+        return source if source not in (ANY_SOURCE, self.rank) else None
+
+    # ---- moving ---------------------------------------------------------------------------------
+
+    def progress(self) -> None:
+        """Read what has come and send what can leave; never waits."""
+        if self.nranks == 1:
+            return
+        code = self.communicator.get_async_error()
+        if code not in (Result.SUCCESS, Result.IN_PROGRESS):
+            raise RemoteError(self.communicator.get_last_error())
+        for source in np.flatnonzero(self._heads[:, 0] != self._taken).tolist():
+            self._read(source)
+        for dest in list(self._leaving):
+            self._push(dest)
+
+    def _await_signal(self, source: int) -> None:
+        from ..comm.window import WaitSignalDesc
+
+        self.communicator.wait_signal(WaitSignalDesc(source))
+
+    def _read(self, source: int) -> None:
+        """Read the piece in a slot, and say so."""
+        if self._signals[source]:
+            self._signals[source] -= 1
+        else:
+            self._await_signal(source)  # it is there: the head was put with it
+        number, kind, tag, length, piece, waits = self._heads[source, :6].tolist()
+        at = source * (_HEAD + _PIECE) + _HEAD
+        parts = self._parts.setdefault(source, [])
+        parts.append(self._memory[at : at + piece].copy())
+        self._taken[source] = number
+        ack = np.array([number], np.int64).view(np.uint8)
+        place = self.nranks * (_HEAD + _PIECE) + 8 * self.rank
+        self.communicator.put(ack, source, self._window, place, stream=self._stream)
+        if sum(p.size for p in parts) < length:
+            return
+        del self._parts[source]
+        if kind == _MATCHED:
+            self._unmatched.pop(waits).done = True
+        else:
+            self._arrive(Arrived(source, tag, np.concatenate(parts), waits))
+
+    def _post(self, dest: int, message: Leaving) -> None:
+        if dest == self.rank:
+            message.left, message.done = True, not message.waits
+            self._arrive(Arrived(dest, message.tag, message.data.copy(), message.waits))
+            return
+        self._leaving.setdefault(dest, deque()).append(message)
+        self.progress()
+
+    def _push(self, dest: int) -> None:
+        """Put the next piece for a rank into its slot, if that is free."""
+        queue = self._leaving[dest]
+        if self._acks[dest] != self._sent[dest]:
+            return
+        message = queue[0]
+        piece = message.data[message.sent : message.sent + _PIECE]
+        at = self.rank * (_HEAD + _PIECE)
+        if piece.size:
+            self.communicator.put(piece, dest, self._window, at + _HEAD)
+        self._sent[dest] += 1
+        head = [self._sent[dest], message.kind, message.tag, message.data.size, piece.size,
+                message.waits, 0, 0]  # fmt: skip
+        data = np.array(head, np.int64).view(np.uint8)
+        self.communicator.put_signal(data, dest, self._window, at)
+        message.sent += piece.size
+        if message.sent < message.data.size:
+            return
+        message.left = True
+        message.done = message.kind == _MATCHED or not message.waits
+        queue.popleft()
+        if not queue:
+            del self._leaving[dest]
+
+    def _arrive(self, message: Arrived) -> None:
+        for wanted in self._wanted:
+            if wanted.takes(message):
+                self._wanted.remove(wanted)
+                self._match(wanted, message)
+                return
+        self._unasked.append(message)
+
+    def _match(self, wanted: Wanted, message: Arrived) -> None:
+        wanted.deliver(message)
+        if not message.waits:
+            return
+        if message.source == self.rank:
+            self._unmatched.pop(message.waits).done = True
+        else:
+            told = Leaving(0, np.empty(0, np.uint8), _MATCHED, message.waits)
+            self._leaving.setdefault(message.source, deque()).append(told)
+
+    def drain(self, until: float) -> None:
+        """Move messages on until all have been read, or the clock says `until`."""
+        try:
+            while self._leaving or (self._acks != self._sent).any():
+                self.progress()
+                if time.monotonic() > until:
+                    return
+                time.sleep(_LONGEST_NAP)
+        except Exception:  # the communicator is over: then so are its messages
+            return
+
+
+_OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _ending(post: Post) -> None:
+    """Let a process that ends wait until its last messages were read."""
+    if not _OPEN:
+        atexit.register(_drain_all)
+    _OPEN.add(post)
+
+
+def _drain_all() -> None:
+    until = time.monotonic() + _AT_EXIT
+    for post in list(_OPEN):
+        post.drain(until)

@@ -1,0 +1,157 @@
+"""Operations that overlap in modelled time: when each starts, and when it ends beside the others.
+
+Owns Task (an operation with what it waits for and how busy it keeps links while alone) and
+Timetable (which settles their times). Knows no communicator and no data.
+
+An operation alone runs at speed 1 and takes its predicted seconds; on each link it then uses
+busy / seconds of the bandwidth. Operations that run at once share links max-min fairly: speeds
+rise together until a link is full, those that cross it keep that speed, the others rise on, none
+above 1. Two operations on disjoint links do not slow each other; two that each fill a link take
+twice as long::
+
+    alone    A ======      together   A ============     (the same link)
+             B ======                 B ============
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from ..fabric import F64
+
+__all__ = ["Task", "Timetable"]
+
+_KEPT = 512  # operations whose times are left open; then they are settled without later ones
+
+
+class Task:
+    """An operation. seconds: alone. after: operations that must have ended. release: earliest s.
+
+    busy(): float64[nlinks], seconds each link is used, None where it uses none (computation).
+    medium: whose links those are; only tasks of one medium slow each other. start, end: seconds,
+    once settled.
+    """
+
+    __slots__ = ("after", "busy", "end", "medium", "release", "seconds", "start")
+
+    def __init__(
+        self,
+        seconds: float,
+        after: Iterable[Task] = (),
+        release: float = 0.0,
+        busy: Callable[[], F64] | None = None,
+        medium: object = None,
+    ) -> None:
+        self.seconds, self.release, self.busy, self.medium = seconds, release, busy, medium
+        self.after: tuple[Task, ...] = tuple(after)
+        self.start = -1.0
+        self.end = -1.0
+
+
+def _speeds(use: F64) -> F64:
+    """Return max-min fair speeds, at most 1; use : float64[tasks, links], share of each at 1."""
+    count = len(use)
+    speed, open_ = np.zeros(count), np.ones(count, dtype=bool)
+    while open_.any():
+        left = 1.0 - speed[~open_] @ use[~open_]
+        wanted = use[open_].sum(axis=0)
+        tight = wanted > 1e-12
+        most = np.min(left[tight] / wanted[tight]) if tight.any() else 1.0
+        if most >= 1.0:
+            speed[open_] = 1.0
+            break
+        full = tight & (left <= wanted * (most * (1 + 1e-9)))
+        stopped = open_ & (use[:, full] > 0).any(axis=1)
+        speed[stopped] = most
+        open_ &= ~stopped
+    return speed
+
+
+class Timetable:
+    """Tasks in the order they were made; settle() gives them their times."""
+
+    def __init__(self) -> None:
+        self._open: list[Task] = []
+
+    def add(self, task: Task) -> Task:
+        """Take in a task whose `after` were added before."""
+        self._open.append(task)
+        if len(self._open) > _KEPT:
+            self.settle()
+        return task
+
+    def settle(self) -> None:
+        """Give every task its start and end; tasks added later do not change them."""
+        waiting, self._open = self._open, []
+        follow: dict[int, list[Task]] = {}
+        left: dict[int, int] = {}
+        ready: list[tuple[float, int, Task]] = []
+        for number, task in enumerate(waiting):
+            before = [a for a in task.after if a.end < 0]
+            left[id(task)] = len(before)
+            for other in before:
+                follow.setdefault(id(other), []).append(task)
+            if not before:
+                ready.append((_earliest(task), number, task))
+        heapify(ready)
+        running: list[tuple[Task, float]] = []  # task, part of it left to do
+        clock, serial = 0.0, len(waiting)
+        while ready or running:
+            if not running:
+                clock = ready[0][0]
+            while ready and ready[0][0] <= clock:
+                task = heappop(ready)[2]
+                task.start = clock
+                running.append((task, 1.0))
+            until = ready[0][0] if ready else np.inf
+            clock, running, ended = _advance(clock, running, until)
+            for task in ended:
+                for later in follow.pop(id(task), ()):
+                    left[id(later)] -= 1
+                    if not left[id(later)]:
+                        serial += 1
+                        heappush(ready, (_earliest(later), serial, later))
+                task.after, task.busy = (), None  # what is over keeps nothing alive
+
+
+def _earliest(task: Task) -> float:
+    return max([task.release, *(a.end for a in task.after)])
+
+
+def _advance(
+    clock: float, running: list[tuple[Task, float]], until: float
+) -> tuple[float, list[tuple[Task, float]], list[Task]]:
+    """Run to the next end or to `until`; return the time, what still runs, and what ended."""
+    speed = _together([task for task, _ in running])
+    ends = [
+        clock + (task.seconds * left / s if task.seconds else 0.0)
+        for (task, left), s in zip(running, speed)
+    ]
+    to = min([*ends, until])
+    still, ended = [], []
+    for (task, left), s, end in zip(running, speed, ends):
+        if end <= to:
+            task.end = end
+            ended.append(task)
+        else:
+            still.append((task, left - (to - clock) * s / task.seconds))
+    return to, still, ended
+
+
+def _together(tasks: list[Task]) -> list[float]:
+    """Return the speed of each running task."""
+    speed = [1.0] * len(tasks)
+    media: dict[int, list[int]] = {}
+    for i, task in enumerate(tasks):
+        if task.busy is not None and task.seconds > 0:
+            media.setdefault(id(task.medium), []).append(i)
+    for shared in media.values():
+        if len(shared) > 1:
+            use = np.array([tasks[i].busy() / tasks[i].seconds for i in shared])  # type: ignore[misc]
+            use = use[:, (use > 0).sum(axis=0) > 1]
+            for i, s in zip(shared, _speeds(use)):
+                speed[i] = float(s)
+    return speed
