@@ -84,5 +84,5 @@ def test_a_rank_that_stays_away_longer_than_the_timeout_is_named():
         finally:
             failed.set()
 
-    with pytest.raises(RcclTimeout, match="rank 0 waited 0 s in call 0, allreduce.* for rank 1"):
+    with pytest.raises(RcclTimeout, match=r"rank 0 waited 0 s in call 0, allreduce.* for rank 1"):
         rccl.run(body, "mi300x-8", nranks=2, timeout=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from rccl_py.collectives import COLLECTIVES
 from rccl_py.dtypes import DTYPES, dtype_named
 from rccl_py.execute import execute
 from rccl_py.reduce_ops import Arithmetic, ReduceOp
-from rccl_py.schedule import Schedule
+from rccl_py.schedule import Layout, Schedule
 from rccl_py.transports import local
 from rccl_py.transports.bound import SharedBound
 from rccl_py.transports.lowered import SOURCE, STAGED, TARGET, lowered
@@ -238,6 +239,37 @@ def test_a_step_whose_rows_read_what_others_write_needs_no_order_among_them():
         rng = np.random.default_rng(seed)
         Ranks(schedule, 50, pairs, Arithmetic(ReduceOp.SUM, np.dtype(np.int64)), 32, rng).run()
         assert [pairs[r][1].tolist() for r in (0, 1)] == [inputs[1].tolist(), inputs[0].tolist()]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_steps_drawn_at_random_give_what_a_loop_over_their_rows_gives(seed):
+    rng = np.random.default_rng(seed)
+    n, layout = 3, Layout(2, 1, 1, 2)
+    ranks = np.arange(n)
+    # Every slot holds something before it is read.
+    steps = [[step_of(*((r, r, 0, first, 2) for r in ranks))] for first in (2, 4, 6)]
+    for _ in range(12):
+        written = rng.permutation([(r, b, c) for r in ranks for b in (2, 4, 6) for c in (0, 1)])
+        rows = [(rng.integers(n), dst, 2 * rng.integers(4) + c, b + c, 1, rng.integers(2))
+                for dst, b, c in written[: rng.integers(1, 9)]]  # fmt: skip
+        steps.append([step_of(*rows)])
+    like = built("allreduce", "direct-oneshot", n)
+    schedule = of_steps(replace(like, layout=layout), steps)
+    arithmetic = Arithmetic(ReduceOp.SUM, np.dtype(np.float64))
+    inputs = data(n, 23, arithmetic.dtype, seed)
+    fast, slow = (buffers_of("allreduce", inputs, 0, [False] * n, 7) for _ in range(2))
+    Ranks(schedule, 23, fast, arithmetic, 40, rng).run()
+    slow_run(schedule, 23, slow, np.add)
+    assert [y.tolist() for _, y in fast] == [y.tolist() for _, y in slow]
+
+
+@by_name
+def test_no_output_is_written_before_ranks_know_that_they_make_the_same_call(row):
+    for n in (2, 5):
+        schedule = row.build(recipe_of(n, 1, 1 if row.two_level else None))
+        for rank in range(n):
+            first = lowered(Program(schedule).order, schedule.layout, rank)[0]
+            assert all(operation.into.memory != TARGET for operation in first)
 
 
 @pytest.mark.parametrize("pieces", [1, 8, 64])

@@ -2,6 +2,7 @@
 
 from .communicator import Communicator, Properties
 from .group import group, group_end, group_simulate_end, group_start
+from .machines import machine_for
 from .place import Event, Stream
 from .threads import run
 from .unique_id import UniqueId, get_unique_id
@@ -20,5 +21,6 @@ __all__ = [
     "group_end",
     "group_simulate_end",
     "group_start",
+    "machine_for",
     "run",
 ]

@@ -1,15 +1,14 @@
 """Messages as mpi4py's callers write them: a buffer, and what part of it as which type.
 
 Owns the reading of ``data``, ``[data, count]``, ``[data, (count, displ)]``, ``[data, type]``,
-``[data, count, type]`` and ``[data, counts, displs, type]``, and the bytes that travel for them.
-Knows no collective. Everything travels as bytes; where an element's bytes lie one after another
-they are the buffer's own memory, else a packed copy, unpacked into place afterwards.
+``[data, count, type]`` and ``[data, counts, displs, type]``, and the checks that a message is
+inside its buffer. Knows no collective.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeAlias
 
@@ -17,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..buffers import as_array
+from .mpi_blocks import Block, Parts
 from .mpi_errors import MessageError, NotProvided
 from .mpi_types import Datatype, datatype_of, is_datatype, mpi4py_loaded
 
-__all__ = ["BOTTOM", "IN_PLACE", "Block", "Parts", "is_in_place", "read_block", "read_parts",
-           "read_typed_parts"]  # fmt: skip
+__all__ = ["BOTTOM", "IN_PLACE", "is_in_place", "read_block", "read_parts", "read_typed_parts"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -141,101 +140,6 @@ def _required(kind: Datatype, count: int, at: int, memory: Bytes, what: str) -> 
                            f"the buffer has {memory.size}")  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """`total` elements of one type, from byte `at` of a memory. count: of one rank's block."""
-
-    memory: Bytes
-    kind: Datatype
-    count: int
-    total: int
-    at: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one block that travel."""
-        return self.count * self.kind.size
-
-    @property
-    def packed(self) -> bool:
-        """Whether the bytes that travel are not the memory's own."""
-        return self.kind.places is not None
-
-    def _places(self) -> npt.NDArray[np.int64]:
-        starts = self.at + self.kind.extent * np.arange(self.total, dtype=np.int64)
-        places: npt.NDArray[np.int64] = (starts[:, None] + self.kind._bytes()).reshape(-1)
-        return places
-
-    def read(self) -> Bytes:
-        """Return the bytes to send: the memory's own where they lie one after another."""
-        if self.packed:
-            return self.memory[self._places()]
-        return self.memory[self.at : self.at + self.total * self.kind.extent]
-
-    def area(self, load: bool = False) -> Bytes:
-        """Return bytes to receive into. load: they hold the block's own data (in place)."""
-        if not self.packed or load:
-            return self.read()
-        return np.empty(self.total * self.kind.size, np.uint8)
-
-    def settle(self, area: Bytes) -> None:
-        """Put what was received into `area` where it belongs; fewer bytes fill its start."""
-        if self.packed:
-            self.memory[self._places()[: area.size]] = area
-
-    def elements(self, what: str) -> Array:
-        """Return the elements as an array, to compute with."""
-        if self.kind.dtype is None:
-            raise MessageError(f"{what}: no reduction works on a derived datatype")
-        return self.read().view(self.kind.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """A block for every rank, each anywhere in one memory and of a type of its own."""
-
-    blocks: list[Block]
-    whole: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
-
-    @property
-    def counts(self) -> list[int]:
-        """Bytes that travel, by rank."""
-        return [b.nbytes for b in self.blocks]
-
-    @property
-    def _direct(self) -> bool:
-        return not any(b.packed for b in self.blocks)
-
-    @property
-    def displs(self) -> list[int]:
-        """Where each rank's bytes start in what read() and area() return."""
-        if self._direct:
-            return [b.at for b in self.blocks]
-        counts = self.counts
-        return [sum(counts[:r]) for r in range(len(counts))]
-
-    def read(self) -> Bytes:
-        """Return the bytes to send, of all ranks."""
-        return self.whole if self._direct else np.concatenate([b.read() for b in self.blocks])
-
-    def area(self, load: bool = False) -> Bytes:
-        """Return bytes to receive into. load: they hold the parts' own data (in place)."""
-        if self._direct or load:
-            return self.read()
-        return np.empty(sum(self.counts), np.uint8)
-
-    def settle(self, area: Bytes) -> None:
-        """Put what was received into `area` where it belongs."""
-        if self._direct:
-            return
-        for block, at in zip(self.blocks, self.displs):
-            got = area[at : at + block.nbytes]
-            if block.packed:
-                block.settle(got)
-            else:
-                block.read()[:] = got
-
-
 def read_block(spec: object, what: str, *, writes: bool, blocks: int = 1) -> Block:
     """Return a message of `blocks` equal blocks; its count, if given, is that of one block."""
     given = _parted(spec, what)
@@ -302,10 +206,10 @@ def read_typed_parts(spec: object, what: str, n: int, *, writes: bool) -> Parts:
     if not isinstance(spec, (list, tuple)) or not 2 <= len(spec) <= 4:
         raise MessageError(f"{what}: expected [data, (counts, displs), types]")
     buffer, *middle, types = spec
+    memory, _ = _memory(buffer, what, writes)
     kinds = [datatype_of(t) for t in types]
     if len(kinds) != n:
         raise MessageError(f"{what} has {len(kinds)} types: expected one a rank, {n}")
-    memory, _ = _memory(buffer, what, writes)
     flat: Sequence[object] = middle[0] if len(middle) == 1 else middle
     if not flat:
         return _checked_parts(memory, kinds, [1] * n, [0] * n, what)

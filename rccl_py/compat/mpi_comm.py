@@ -16,10 +16,11 @@ from . import mpi_messages as messages
 from . import mpi_move as move
 from . import mpi_objects as objects
 from . import mpi_reduce as reduction
+from .mpi_errors import MpiError
 from .mpi_ops import OPS, Op
 from .mpi_post import ANY_SOURCE, ANY_TAG, PROC_NULL
 from .mpi_requests import UNDEFINED, Request, Status
-from .mpi_world import Seat
+from .mpi_world import Seat, alone, world
 
 __all__ = ["Comm"]
 
@@ -113,7 +114,9 @@ class Comm:
         return self.Dup()
 
     def Free(self) -> None:
-        """Release it; it is COMM_NULL afterwards."""
+        """Release it; it is COMM_NULL afterwards. Raises MpiError for COMM_WORLD and COMM_SELF."""
+        if self._find in (world, alone):
+            raise MpiError(f"Free: {self.name} is MPI's own: free what Split and Dup return")
         self.communicator.destroy()
         self._find = None
 

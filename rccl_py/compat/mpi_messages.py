@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .mpi_buffers import Block, read_block
+from .mpi_blocks import Block
+from .mpi_buffers import read_block
 from .mpi_errors import ERR_TRUNCATE, MpiError
 from .mpi_post import ANY_SOURCE, PROC_NULL, Arrived, Leaving, Post, Wanted
 from .mpi_requests import Request

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .mpi_buffers import (
-    Block,
-    Parts,
-    is_in_place,
-    read_block,
-    read_parts,
-    read_typed_parts,
-)
+from .mpi_blocks import Block, Parts
+from .mpi_buffers import is_in_place, read_block, read_parts, read_typed_parts
 from .mpi_errors import ERR_ROOT, MessageError, MpiError
 
 if TYPE_CHECKING:

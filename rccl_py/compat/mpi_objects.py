@@ -77,6 +77,7 @@ def alltoall(comm: Communicator, objs: Any) -> list[Any]:
 def reduce(comm: Communicator, obj: Any, op: object, root: int) -> Any:
     """Return the reduction of all objects at the root, None elsewhere."""
     chosen = op_of(op, "reduce")
+    checked_root(root, comm.nranks, "reduce")
     got = gather(comm, obj, root)
     return None if got is None else fold(chosen, got)
 

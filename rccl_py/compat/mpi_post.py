@@ -35,7 +35,8 @@ __all__ = ["ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Arrived", "Leaving", "Post", "
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 ANY_SOURCE = ANY_TAG = -1
 PROC_NULL = -2
-_PIECE = 1 << 20  # bytes: memory of a slot is only used once somebody sends that much
+_SLOTS = 1 << 26  # bytes of all slots of a rank; of a slot only what somebody sends is used
+_PIECES = 1 << 12, 1 << 20  # bytes, least and most
 _HEAD = 64  # bytes: number, kind, tag, length of the message, of the piece, and which synchronous
 _MESSAGE, _MATCHED = 0, 1
 _LONGEST_NAP = 5e-4  # s
@@ -83,7 +84,9 @@ class Post:
         self._synchronous = 0
         if self.nranks == 1:
             return
-        n, slot = self.nranks, _HEAD + _PIECE
+        n = self.nranks
+        self._piece = min(max(_SLOTS // n // 8 * 8, _PIECES[0]), _PIECES[1])
+        self._slot = slot = _HEAD + self._piece
         self._memory = np.zeros(n * (slot + 8), np.uint8)
         self._heads = self._memory[: n * slot].reshape(n, slot)[:, :_HEAD].view(np.int64)
         self._acks = self._memory[n * slot :].view(np.int64)
@@ -191,12 +194,12 @@ class Post:
         else:
             self._await_signal(source)  # it is there: the head was put with it
         number, kind, tag, length, piece, waits = self._heads[source, :6].tolist()
-        at = source * (_HEAD + _PIECE) + _HEAD
+        at = source * self._slot + _HEAD
         parts = self._parts.setdefault(source, [])
         parts.append(self._memory[at : at + piece].copy())
         self._taken[source] = number
         ack = np.array([number], np.int64).view(np.uint8)
-        place = self.nranks * (_HEAD + _PIECE) + 8 * self.rank
+        place = self.nranks * self._slot + 8 * self.rank
         self.communicator.put(ack, source, self._window, place, stream=self._stream)
         if sum(p.size for p in parts) < length:
             return
@@ -220,8 +223,8 @@ class Post:
         if self._acks[dest] != self._sent[dest]:
             return
         message = queue[0]
-        piece = message.data[message.sent : message.sent + _PIECE]
-        at = self.rank * (_HEAD + _PIECE)
+        piece = message.data[message.sent : message.sent + self._piece]
+        at = self.rank * self._slot
         if piece.size:
             self.communicator.put(piece, dest, self._window, at + _HEAD)
         self._sent[dest] += 1

@@ -23,6 +23,7 @@ from .mpi_errors import MessageError, NotProvided
 __all__ = ["DATATYPES", "DATATYPE_NULL", "Datatype", "datatype_of", "is_datatype", "mpi4py_loaded"]
 
 Places: TypeAlias = npt.NDArray[np.int64]
+_FARTHEST = 1 << 30  # bytes; mpi4py's derived types are read with arrays of their extent
 
 
 def mpi4py_loaded() -> Any:
@@ -277,8 +278,9 @@ def _of_mpi4py(theirs: Any, mpi: Any) -> Datatype:
     if theirs.is_predefined:
         raise NotProvided(f"datatype {theirs.name} is not provided: move it as BYTE")
     first, length = theirs.true_lb, theirs.true_extent
-    if first < 0:
-        raise NotProvided(f"datatype with bytes before its start ({first}) is not provided")
+    if first < 0 or first + length > _FARTHEST:
+        raise NotProvided(f"datatype whose bytes are {first}..{first + length - 1} from its start "
+                          f"is not provided: 0 to {_FARTHEST - 1} are")  # fmt: skip
     # Which byte went where: pack the numbers of the bytes, eight bits of them at a time.
     numbers = np.arange(max(first + length, theirs.extent, 1), dtype=np.int64)
     places = np.zeros(theirs.size, np.int64)
