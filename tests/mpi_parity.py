@@ -53,9 +53,9 @@ def run(mode: str) -> tuple[int, int]:
     """Return how many buffers of this process are equal and how many differ."""
     world = MPI.COMM_WORLD
     n, rank, wrong, right = world.Get_size(), world.Get_rank(), 0, 0
+    shared.TILE = 2048 if mode == "tiles" else 1 << 20
     transport = MpiTransport(world, Patient(), shared=False if mode == "messages" else None)
     assert transport.shared == (mode != "messages")
-    shared.TILE = 2048 if mode == "tiles" else 1 << 19
     for seed, (row, g, root, pieces, count, arithmetic, in_place) in enumerate(cases(n)):
         schedule = row.build(recipe_of(n, root, g, pieces))
         rng = np.random.default_rng(seed)

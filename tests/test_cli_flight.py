@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import rccl_py as rccl
 from rccl_py.cli.flight import main
 from rccl_py.recorder import Recorder
 
@@ -99,7 +101,14 @@ def test_a_folder_without_records_is_one_line_and_exit_code_2(tmp_path, capsys):
     assert "no flight record in this folder (rccl-flight-*.json)" in capsys.readouterr().err
 
 
-def test_no_argument_is_one_line_and_exit_code_2(capsys):
+def test_without_an_argument_the_run_that_failed_last_is_read(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(SystemExit, match="2"):
         main([])
-    assert "FILE|FOLDER" in capsys.readouterr().err
+    assert "no run has left flight records" in capsys.readouterr().err
+    comms = rccl.Communicator.init_all("mi300x-8", 2)
+    with pytest.raises(rccl.RcclError):
+        for comm in comms:
+            comm.broadcast(np.ones(2), np.ones(2), comm.rank)
+    assert main([]) == 1
+    assert "rank 1" in capsys.readouterr().out

@@ -169,10 +169,11 @@ class Ranks:
         tiles = tiling(program.order, schedule.layout, block, most)
         assert tiles is not None
         self.come = [0] * self.n
-        garbage = np.full((2, 2 * self.n, most), 3, dtype=arithmetic.held)
+        self.slots = [1, 0, 2][: rng.integers(2, 4)]
+        garbage = np.full((3, 2 * self.n, most), 3, dtype=arithmetic.held)
 
         def memories(rank: int):
-            return lambda half, _: [*garbage[half, : self.n], garbage[0, self.n + rank]]
+            return lambda slot, _: [*garbage[slot, : self.n], garbage[0, self.n + rank]]
 
         self.bounds = [SharedBound(program, block, arithmetic, tiles, r, memories(r))
                        for r in range(self.n)]  # fmt: skip
@@ -181,11 +182,12 @@ class Ranks:
     def turn(self, rank: int, source, target):
         """Run a rank; yield, where it meets others, whom it waits for."""
         bound = self.bounds[rank]
-        streams = bound.streams(0, source, target)
+        streams = bound.streams(self.slots, source, target)
         for tile in range(bound.number):
             levels = [map(next, level) for level in streams]
             if tile == bound.number - 1:
-                levels = bound.last(tile % 2, source, target)
+                slot = self.slots[tile % len(self.slots)]
+                levels = bound.last(slot, source, target)
             for level, works in enumerate(levels):
                 if level:
                     self.come[rank] += 1

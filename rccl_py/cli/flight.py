@@ -29,9 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "paths",
-        nargs="+",
+        nargs="*",
         metavar="FILE|FOLDER",
-        help=f"a record, or a folder of records ({PATTERN})",
+        help=f"a record, or a folder of records ({PATTERN}); none: the run that failed last",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -42,6 +42,13 @@ def _files(paths: Sequence[str]) -> list[Path]:
     from ..errors import FormatError
 
     found: dict[Path, Path] = {}
+    if not paths:
+        from ..comm.records import newest_run
+
+        newest = newest_run()
+        if newest is None:
+            raise FormatError("no run has left flight records here: name a file or a folder")
+        paths = [str(newest)]
     for name in paths:
         path = Path(name)
         files = sorted(path.glob(PATTERN)) if path.is_dir() else [path]

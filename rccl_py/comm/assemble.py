@@ -228,7 +228,7 @@ def _child(core: ProcessCore, comm: Any, fabric: Fabric, config: Config, what: s
         name or f"{core.name}/{what}",
         core.shared,
     )
-    child.machine = core.machine
+    child.machine, child.run = core.machine, core.run
     return child.member
 
 

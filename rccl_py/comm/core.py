@@ -6,6 +6,7 @@ Owns how a checked call becomes a plan, a program and a time. Knows no queue and
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -50,6 +51,8 @@ class Core:
         self.revoked = False
         self.repeat: Any = None  # of ranks that are processes: the last call, ready once more
         self.last_plan: Plan | None = None
+        # Names the folder of its flight records; that of its children too.
+        self.run = f"{os.getpid()}.{next(_NUMBERS)}"
         self.machine: Any = None  # the Topology it was made of, if known: what it may grow on
         self._programs: dict[tuple[int, bool], Program] = {}
 

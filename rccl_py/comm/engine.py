@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import finite
-from ..errors import Deadlock, RcclError, RcclTimeout, RemoteError
+from ..errors import Deadlock, InvalidArgument, RcclError, RcclTimeout, RemoteError
 from ..timing import Task
 from .deadlock import circle, told
 from .op import Op, named
@@ -99,8 +99,7 @@ def _activate(op: Op, ready: deque[Stream], batches: dict[int, Any]) -> None:
     elif op.result is None:
         _happen(op, ready)
     elif op.event.happened:
-        _timed(op, *op.event.tasks, *op.stream.tail)
-        op.finish()
+        _come_to(op, op.event)
     else:
         op.event.waiters.append(op)
         OPEN.add((id(op),))
@@ -111,13 +110,20 @@ def _timed(op: Op, *tasks: Task) -> None:
         op.launch.tasks += tasks
 
 
+def _come_to(waiter: Op, event: Event) -> None:
+    """Let what comes after `waiter` start after an event that has happened."""
+    _timed(waiter, *event.tasks, *waiter.stream.tail)
+    waiter.stream.clock = max(waiter.stream.clock, event.release)
+    waiter.finish()
+
+
 def _happen(op: Op, ready: deque[Stream]) -> None:
-    event = op.event
-    event.happened, event.tasks, event.release = True, op.stream.tail, op.stream.place.host
+    event, stream = op.event, op.stream
+    event.happened, event.tasks = True, stream.tail
+    event.release = max(stream.place.host, stream.clock)
     op.finish()
     for waiter in event.waiters:
-        _timed(waiter, *event.tasks, *waiter.stream.tail)
-        waiter.finish()
+        _come_to(waiter, event)
         OPEN.discard((id(waiter),))
         ready.append(waiter.stream)
     event.waiters.clear()
@@ -144,6 +150,8 @@ def record(stream: Stream) -> Event:
 
 def wait_event(stream: Stream, event: Event) -> None:
     """Let what is put on the stream from now on start after the event."""
+    if not isinstance(event, Event):
+        raise InvalidArgument(f"wait on {stream!r}: {event!r} is not an event of Stream.record()")
     _put(stream, event=event, waits=True)
 
 
@@ -194,7 +202,15 @@ def _is_partner(candidate: Op, op: Op, other: Member) -> bool:
     if mine.peer < 0 or its.peer < 0:
         return mine.peer == its.peer and candidate.number == op.number
     assert op.member is not None
-    return its.peer == op.member.rank and its.collective in _PARTNERS.get(mine.collective, ())
+    if its.peer != op.member.rank or its.collective not in _PARTNERS.get(mine.collective, ()):
+        return False
+    if mine.collective != "wait_signal":
+        return candidate.turn == op.turn
+    put = candidate.call.payload
+    return put.signals and any(
+        (d.peer, d.signal_index, d.context) == (other.rank, put.index, put.context)
+        for d in op.call.payload
+    )
 
 
 def _end_circle(stream: Stream) -> None:
@@ -203,7 +219,8 @@ def _end_circle(stream: Stream) -> None:
     if texts is None:
         return
     error = Deadlock(told(texts))
-    heads = [stream.queue[0].ops for stream in _circle_streams(stream) if stream.queue]
+    waits = [found for found in _waited_for(stream) if circle(found, _waits) is not None]
+    heads = [found.queue[0].ops for found in waits if found.queue]
     stuck = [op.member.core for ops in heads for op in ops if not op.done and op.member]
     cores = list({id(core): core for core in stuck}.values())
     for core in cores:
@@ -212,8 +229,8 @@ def _end_circle(stream: Stream) -> None:
         core.fail(error)
 
 
-def _circle_streams(start: Stream) -> list[Stream]:
-    """Return the streams reachable from `start` that wait."""
+def _waited_for(start: Stream) -> list[Stream]:
+    """Return `start` and the streams it waits for, and those they wait for."""
     found, ahead = [start], [start]
     while ahead:
         for other, _ in _waits(ahead.pop()):
@@ -280,6 +297,7 @@ def leave(place: Place, how: str) -> None:
     with LOCK:
         place.left = how
         for core in {id(m.core): m.core for m in place.members}.values():
+            core.end_meetings_of_the_gone()
             for member in core.members:
                 member.place.woken.notify_all()
 

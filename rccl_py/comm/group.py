@@ -209,12 +209,12 @@ def require_complete(core: LocalCore, *, messages: bool) -> None:
                 "rank must call before the end of the group"
             )
         left = core.waiting_message() if messages else None
-        if left is not None and left.call is not None and left.member is not None:
-            text, peer = left.describe(), left.call.signature.peer
+        if left is not None and left.member is not None:
+            text, peers = left.describe(), [m.rank for m in core.lacking(left)]
             rank = left.member.rank
             core.withdraw()
             raise InvalidUsage(
-                f"rank {rank} of {core.name} waits in {text}: rank {peer} did not make its part"
+                f"rank {rank} of {core.name} waits in {text}: {named(peers)} did not make its part"
             )
 
 

@@ -85,6 +85,10 @@ class Job:
         atexit.register(self.leave, "has ended its program")
         self._hook()
 
+    def run(self) -> str:
+        """Return a name that all processes of the first board share, and no other run has."""
+        return str(self.boards[0][1].pids[0]) if self.boards else str(os.getpid())
+
     # ---- telling ------------------------------------------------------------------------------
 
     def publish(self) -> None:

@@ -7,6 +7,7 @@ calls of all ranks and a call runs when the last rank has made it.
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -69,8 +70,7 @@ class LocalCore(Core):
         for member in self.members:
             member.place.members.append(member)
         self._met: dict[int, dict[int, Op]] = {}
-        self._sends: dict[tuple[int, int], deque[Op]] = {}
-        self._recvs: dict[tuple[int, int], deque[Op]] = {}
+        self._messages: dict[tuple[int, int, int], Op] = {}  # one end came; (from, to, turn)
         self._moves: list[tuple[Op, Op]] = []
         self.onesided = OneSided(self)
         self.windows: list[Window] = []
@@ -106,17 +106,13 @@ class LocalCore(Core):
     def _activate_message(self, op: Op, rank: int, peer: int) -> bool:
         assert op.call is not None
         sends = op.call.signature.collective == "send"
-        ends = (rank, peer) if sends else (peer, rank)
-        mine, theirs = (self._sends, self._recvs) if sends else (self._recvs, self._sends)
-        waiting = theirs.get(ends)
-        key = (id(self), -1, *ends)
-        if not waiting:
-            mine.setdefault(ends, deque()).append(op)
-            OPEN.add(key)
+        ends = (rank, peer, op.turn) if sends else (peer, rank, op.turn)
+        partner = self._messages.pop(ends, None)
+        if partner is None:
+            self._messages[ends] = op
+            OPEN.add((id(self), -1, *ends))
             return False
-        partner = waiting.popleft()
-        if not waiting:
-            OPEN.discard(key)
+        OPEN.discard((id(self), -1, *ends))
         self._moves.append((op, partner) if sends else (partner, op))
         return True
 
@@ -143,6 +139,8 @@ class LocalCore(Core):
                 self.fail(self._unlike(send, recv))
                 return
             good.append((send, recv))
+        if not good:
+            return  # the communicator has failed since they met
         held = [(r, s.call.source.copy()) for s, r in good if s.call and s.call.source is not None]
         for recv, data in held:
             if recv.call is not None and recv.call.target is not None:
@@ -309,15 +307,31 @@ class LocalCore(Core):
                 if not any(o.member and o.member.core is self and not o.done for o in launch.ops)
             ]
             if len(kept) < len(stream.queue):
+                for member in stream.place.members:
+                    member.inflight = [
+                        launch for launch in member.inflight
+                        if launch in kept or launch not in stream.queue
+                    ]  # fmt: skip
                 stream.queue = deque(kept)
         for member in self.members:
             member.collectives = self.ran
+            member.turns.clear()
         progress(streams.values())
+
+    def __del__(self) -> None:
+        waiting = self.waiting() if getattr(self, "_met", None) and self.failure is None else None
+        if waiting is not None:
+            op, missing = waiting
+            warnings.warn(
+                f"{op.describe()}, of {self.name}, never ran: {named(missing)} did not make it "
+                "(synchronize() would have said so)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _forget_meetings(self) -> None:
         self._met.clear()
-        self._sends.clear()
-        self._recvs.clear()
+        self._messages.clear()
         self._moves.clear()
         self.onesided.forget()
         for key in [key for key in OPEN if key[0] == id(self)]:
@@ -331,12 +345,16 @@ class LocalCore(Core):
         return None
 
     def waiting_message(self) -> Op | None:
-        """Return a message that waits for its other end."""
-        for queues in (self._sends, self._recvs):
-            for queue in queues.values():
-                if queue:
-                    return queue[0]
-        return None
+        """Return a message that waits for its other end, or a wait for signals."""
+        return next(iter(self._messages.values()), None) or self.onesided.waiting()
+
+    def end_meetings_of_the_gone(self) -> None:
+        """Fail a split, shrink or grow that waits for a rank that has ended its program."""
+        for meeting in (self.splitting, self.shrinking, self.growing):
+            for rank in meeting.missing() if meeting is not None and not meeting.complete else ():
+                left = self.members[rank].place.left if rank < self.nranks else None
+                if left is not None:
+                    meeting.fail(RemoteError(f"{meeting.what} waits for rank {rank}, which {left}"))
 
 
 def _require_apart(number: int, calls: Sequence[Call]) -> None:

@@ -38,6 +38,7 @@ class Member:
         self.core, self.rank, self.place, self.config = core, rank, place, config
         self.collectives = 0
         self.messages = 0
+        self.turns: dict[tuple[str, int], int] = {}  # sends to and receives from each peer so far
         self.state = "open"
         self.revoked = False
         self.inflight: list[Launch] = []
@@ -56,6 +57,9 @@ class Member:
             kind = "collective"
         else:
             op.number, self.messages = self.messages, self.messages + 1
+            ends = call.signature.collective, call.signature.peer
+            op.turn = self.turns.get(ends, 0)
+            self.turns[ends] = op.turn + 1
             kind = "p2p"
         op.entry = self.recorder.add(op.number, call.signature, op.site, "queued", kind=kind)
 

@@ -6,13 +6,12 @@ Owns the signal counters and who waits for them. Part of LocalCore.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..timing import Task
 from .op import Op
 from .place import OPEN, Stream
-from .window import Put, WaitSignalDesc, as_bytes
+from .window import Put, as_bytes
 
 if TYPE_CHECKING:
     from .local import LocalCore
@@ -57,21 +56,25 @@ class OneSided:
             self._arrived.setdefault(key, []).append(tuple(op.launch.tasks[before:]))
         op.finish()
 
-    def _keys(self, op: Op) -> Iterator[tuple[Key, WaitSignalDesc]]:
+    def _wanted(self, op: Op) -> dict[Key, int]:
+        """Return how many signals `op` waits for; several descriptors of one key add up."""
         assert op.call is not None and op.member is not None
+        wanted: dict[Key, int] = {}
         for desc in op.call.payload:
-            yield (op.member.rank, desc.peer, desc.signal_index, desc.context), desc
+            key = op.member.rank, desc.peer, desc.signal_index, desc.context
+            wanted[key] = wanted.get(key, 0) + desc.op_count
+        return wanted
 
     def _try(self, op: Op, ready: deque[Stream]) -> None:
-        wanted = list(self._keys(op))
-        if any(len(self._arrived.get(key, ())) < desc.op_count for key, desc in wanted):
+        wanted = self._wanted(op)
+        if any(len(self._arrived.get(key, ())) < count for key, count in wanted.items()):
             return
         assert op.launch is not None
-        for key, desc in wanted:
+        for key, count in wanted.items():
             held = self._arrived[key]
-            for tasks in held[: desc.op_count]:
+            for tasks in held[:count]:
                 op.launch.tasks += tasks
-            del held[: desc.op_count]
+            del held[:count]
         op.launch.tasks += op.stream.tail
         self._waiting.remove(op)
         OPEN.discard((id(self._core), -2, id(op)))
@@ -80,11 +83,12 @@ class OneSided:
 
     def lacking(self, op: Op) -> list[int]:
         """Return the ranks whose signals `op` waits for."""
-        return [
-            desc.peer
-            for key, desc in self._keys(op)
-            if len(self._arrived.get(key, ())) < desc.op_count
-        ]
+        wanted = self._wanted(op).items()
+        return [key[1] for key, count in wanted if len(self._arrived.get(key, ())) < count]
+
+    def waiting(self) -> Op | None:
+        """Return the first call that waits for signals."""
+        return self._waiting[0] if self._waiting else None
 
     def forget(self) -> None:
         """Forget who waits."""

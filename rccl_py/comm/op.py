@@ -47,7 +47,10 @@ def named(ranks: list[int]) -> str:
 
 
 class Op:
-    """A call that was issued. number: which collective (or which send, ...) of its rank it is."""
+    """A call that was issued. number: which collective (or which send, ...) of its rank it is.
+
+    turn: which send to its peer, or which recv from it, a message is; the other end has the same.
+    """
 
     __slots__ = (
         "call",
@@ -62,13 +65,14 @@ class Op:
         "seconds",
         "site",
         "stream",
+        "turn",
     )
 
     def __init__(self, member: Member | None, call: Call | None, stream: Stream | None) -> None:
         self.member, self.call = member, call
         self.stream: Any = stream
         self.site = call_site() if call is not None else None
-        self.number = -1
+        self.number = self.turn = -1
         self.done = False
         self.error: RcclError | None = None
         self.entry: Entry | None = None

@@ -67,9 +67,10 @@ class Place:
 
     def end(self) -> float:
         """Return the modelled second at which all its streams are done."""
-        TIMETABLE.settle()
-        ends = [t.end for s in self.streams for t in s.tail]
-        return max([self.host, *(s.clock for s in self.streams), *ends])
+        with LOCK:
+            TIMETABLE.settle()
+            ends = [t.end for s in self.streams for t in s.tail]
+            return max([self.host, *(s.clock for s in self.streams), *ends])
 
     def wait_host(self) -> float:
         """Let the host wait for all streams; return the modelled second."""

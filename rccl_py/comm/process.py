@@ -78,6 +78,7 @@ class ProcessCore(Core):
         self.repeat: Repeat | None = None  # the last call, to be made once more
         self.transport = MpiTransport(mpi_comm, self, shared)
         self.mailbox = Mailbox(job.mpi, mpi_comm.Dup(), self._land)
+        self.run = f"{job.run()}.{key}"
         job.cores[key] = self
 
     # ---- waiting ----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from ..fabric import Fabric
 from .core import Core, planner_of
 from .local import TIMEOUT, LocalCore
 from .machines import machine_for, placed
+from .member import failed_before
 from .op import named
 from .place import LOCK, Place
 from .unique_id import UniqueId
@@ -205,6 +206,8 @@ def _hand_out(core: LocalCore, ordered: Sequence[Joiner]) -> None:
 def split(core: LocalCore, rank: int, joiner: Joiner) -> Meeting:
     """Come to the meeting of all ranks; the last one makes the parts."""
     with LOCK:
+        if core.failure is not None:
+            raise failed_before(core.failure, f"split at rank {rank}")
         meeting: Meeting | None = core.splitting
         if meeting is None or meeting.complete:
 
@@ -215,6 +218,7 @@ def split(core: LocalCore, rank: int, joiner: Joiner) -> Meeting:
             what = f"split of {core.name}"
             meeting = core.splitting = Meeting(what, range(core.nranks), make, core.timeout)
         meeting.join(rank, joiner)
+        core.end_meetings_of_the_gone()
         return meeting
 
 
@@ -242,8 +246,14 @@ def _make_child(core: LocalCore, ranks: list[int], ordered: list[Joiner], what: 
         waits=core.waits,
         name=name or f"{core.name}/{what}",
     )
-    child.machine = core.machine
+    _as_parent(child, core)
     _hand_out(child, ordered)
+
+
+def _as_parent(child: LocalCore, core: LocalCore) -> None:
+    child.machine, child.run = core.machine, core.run
+    if child.config.timeout is None:
+        child.timeout = core.timeout
 
 
 def shrink(core: LocalCore, rank: int, exclude: list[int], joiner: Joiner) -> Meeting:
@@ -270,6 +280,7 @@ def shrink(core: LocalCore, rank: int, exclude: list[int], joiner: Joiner) -> Me
             meeting.fail(error)
             raise error
         meeting.join(rank, joiner)
+        core.end_meetings_of_the_gone()
         return meeting
 
 
@@ -317,6 +328,7 @@ def grow(
             meeting.fail(error)
             raise error
         meeting.join(rank, joiner)
+        core.end_meetings_of_the_gone()
         return meeting
 
 
@@ -352,5 +364,5 @@ def _make_larger(core: LocalCore, joined: dict[int, Joiner]) -> None:
         waits=core.waits,
         name=f"{core.name}/grown",
     )
-    child.machine = core.machine
+    _as_parent(child, core)
     _hand_out(child, ordered)

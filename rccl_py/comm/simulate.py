@@ -23,6 +23,7 @@ def seconds_of(ops: Sequence[Op]) -> float:
     tasks: list[Task] = []
     for core, own in _by_core(ops):
         for together in _meetings(own):
+            together.sort(key=lambda op: op.member.rank if op.member else -1)
             tasks += [table.add(_collective(core, together))]
         tasks += [table.add(exchange) for exchange in _exchanges(core, own)]
     table.settle()
@@ -71,18 +72,23 @@ def _collective(core: Core, ops: list[Op]) -> Task:
 
 
 def _exchanges(core: Core, ops: Sequence[Op]) -> list[Task]:
-    rows = []
+    """Return one task for all sends and receives, and one for each put and each signal."""
+    rows: list[tuple[int, int, int]] = []
+    alone: list[list[tuple[int, int, int]]] = []
     for op in ops:
         assert op.member is not None and op.call is not None
         signature, rank = op.call.signature, op.member.rank
         data = op.call.source if op.call.source is not None else op.call.target
-        if signature.collective in ("send", "put_signal") and data is not None:
+        if signature.collective in ("put_signal", "signal"):
+            alone.append([(rank, signature.peer, 0 if data is None else data.nbytes)])
+        elif signature.collective == "send" and data is not None:
             rows.append((rank, signature.peer, data.nbytes))
         elif signature.collective == "recv" and data is not None:
             senders = {o.member.rank for o in ops if o.member is not None}
             if signature.peer not in senders:  # the sender's call is another process's to know
                 rows.append((signature.peer, rank, data.nbytes))
-    if not rows:
-        return []
-    seconds, busy = core.messages(*(list(c) for c in zip(*rows)))
-    return [Task(seconds, busy=busy, medium=core.fabric.domain)]
+    tasks = []
+    for together in [rows, *alone] if rows else alone:
+        seconds, busy = core.messages(*(list(c) for c in zip(*together)))
+        tasks.append(Task(seconds, busy=busy, medium=core.fabric.domain))
+    return tasks

@@ -16,6 +16,7 @@ from .mpi_post import Post
 __all__ = ["Seat", "alone", "use", "world"]
 
 _MACHINE = "mi300x-8"  # of a rank alone: any would do
+_PATIENCE = 1e6  # s a rank waits for others, as MPI sets no limit; circles and ends are seen anyway
 
 
 class Seat:
@@ -75,4 +76,4 @@ def _of_process() -> Communicator:
         comm = import_mpi().COMM_WORLD
     except RcclSystemError:
         return _single()
-    return Communicator.from_mpi(comm)
+    return Communicator.from_mpi(comm, timeout=_PATIENCE)

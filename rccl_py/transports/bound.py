@@ -7,7 +7,7 @@ the same buffers, and those of a large call come from one iterator a pass, a til
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, repeat
 from typing import Any
 
@@ -22,7 +22,7 @@ from .tiles import Pass, Range, Ranges, Tiling
 __all__ = ["Memories", "SharedBound"]
 
 Memories = Callable[[int, np.dtype[Any]], list[Array]]
-"""(half, dtype) to every rank's staging, by rank, and this rank's private memory last."""
+"""(slot, dtype) to every rank's staging there, by rank, and this rank's private memory last."""
 
 _KEPT = 1 << 16  # bytes of user's buffers up to which views of them are kept for the next call
 
@@ -31,7 +31,7 @@ class SharedBound:
     """A program on a block size and arithmetic, ready to run on rank `rank`'s buffers.
 
     number: how many tiles a call takes. awaited: per level, whom the rank waits for before it.
-    kept: of either half of staging, the buffers of the last small call and its passes.
+    kept: of slots 0 and 1 of staging, the buffers of the last small call and its passes.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SharedBound:
         self.number, self._size = tiles
         self.awaited = order.awaited(rank)
         self._arithmetic = arithmetic
-        self._memories = [memories(half, arithmetic.held) for half in range(2)]
+        self._memories = memories
         low = np.arange(layout.chunks + 1, dtype=np.int64) * block // layout.chunks
         operations = lowered(order, layout, rank)
         self._passes: list[list[list[Pass]]] = []
@@ -58,36 +58,39 @@ class SharedBound:
         self._small = self.number == 1 and used <= _KEPT
         self.kept: list[tuple[object, object, list[list[Work]]]] = [(self, self, [])] * 2
 
-    def last(self, half: int, source: Array | None, target: Array | None) -> list[list[Work]]:
-        """Return the passes of the last tile, which may be the only one, a list a level."""
+    def last(self, slot: int, source: Array | None, target: Array | None) -> list[list[Work]]:
+        """Return the passes of the last tile, which may be the only one, a list a level.
+
+        slot: which part of staging the tile uses.
+        """
         users = {SOURCE: source, TARGET: target}
         first = (self.number - 1) * self._size
 
         def view(part: Range) -> Array:
             if part.memory >= PRIVATE:
-                return self._view(half, part)
+                return self._view(slot, part)
             buffer = users[part.memory]
             assert buffer is not None  # a valid schedule uses only buffers a rank has
             return buffer[first + part.start : first + part.stop]
 
         levels = [[self._work(one, view) for one in level] for level in self._passes[1]]
         if self._small:
-            self.kept[half] = source, target, levels
+            self.kept[slot] = source, target, levels
         return levels
 
     def streams(
-        self, half: int, source: Array | None, target: Array | None
+        self, slots: Sequence[int], source: Array | None, target: Array | None
     ) -> list[list[Iterator[Work]]]:
         """Return, for each level, a stream a pass: its work in each tile but the last, in turn.
 
-        The first tile uses half `half` of staging, the next the other, and so on.
+        Tiles use `slots` of staging in turn.
         """
         users = {SOURCE: source, TARGET: target}
         many, size = self.number - 1, self._size
 
         def views(part: Range) -> Iterator[Array]:
             if part.memory >= PRIVATE:
-                return cycle([self._view(half, part), self._view(1 - half, part)])
+                return cycle([self._view(slot, part) for slot in slots])
             buffer = users[part.memory]
             assert buffer is not None
             # Tiles lie one after another: the rows of a matrix.
@@ -95,8 +98,8 @@ class SharedBound:
 
         return [[zip(*self._stream(one, views)) for one in level] for level in self._passes[0]]
 
-    def _view(self, half: int, part: Range) -> Array:
-        memories = self._memories[half]
+    def _view(self, slot: int, part: Range) -> Array:
+        memories = self._memories(slot, self._arithmetic.held)
         return memories[part.rank if part.memory == STAGED else -1][part.start : part.stop]
 
     def _work(self, one: Pass, view: Callable[[Range], Array]) -> Work:

@@ -29,7 +29,7 @@ __all__ = ["Bound", "HeadsDiffer", "MpiTransport", "import_mpi"]
 Bound = SharedBound | MessageBound
 """A program compiled for this rank: what bind() returns and collective() takes."""
 
-STAGING = 4 << 20  # bytes of staging a rank
+STAGING = 16 << 20  # bytes of staging a rank, which takes memory as far as it is used
 _LEAST = 1 << 16  # bytes of staging below which messages are better
 _BOUND = 64  # compiled programs kept
 
