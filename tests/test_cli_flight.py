@@ -103,8 +103,7 @@ def test_a_folder_without_records_is_one_line_and_exit_code_2(tmp_path, capsys):
 
 def test_without_an_argument_the_run_that_failed_last_is_read(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(SystemExit, match="2"):
-        main([])
+    assert main([]) == 2
     assert "no run has left flight records" in capsys.readouterr().err
     comms = rccl.Communicator.init_all("mi300x-8", 2)
     with pytest.raises(rccl.RcclError):
