@@ -271,40 +271,30 @@ def grow(core: ProcessCore | None, n: int, uid: UniqueId | None, rank: int, join
             raise InvalidArgument(
                 f"grow: nranks {n} is not more than the {core.nranks} ranks of {core.name}"
             )
-        own = uid.as_bytes.hex() if uid is not None else ""
-        found = [t for t in core.transport.exchange_texts(own) if t]
+        said = uid.as_bytes.hex() if uid is not None else ""
+        found = [t for t in core.transport.exchange_texts(said) if t]
         if not found:
             raise InvalidArgument(
                 "grow: no existing rank passed the unique id of comm.get_unique_id()"
             )
         token = bytes.fromhex(found[0])
-        fabric = larger_fabric(core, n)
+        larger = larger_fabric(core, n)
     else:
         assert uid is not None
         token = bytes(uid)
     old = core.nranks if core is not None else -1
     rows = _announce(token, n, rank, joiner.config, old=old)
     size = max(row["old"] for row in rows)
-    comm = _mpi_comm(job().mpi, [row["world"] for row in rows])
-    if core is None:
-        if rank < size:
-            raise InvalidArgument(f"grow: new rank {rank}: expected {size} to {n - 1}")
-        fabric, machine = comm.bcast(None)
-        _board_for(job(), comm, _worlds(job().mpi, comm), None)
-        key = comm.bcast(None)
-        child = ProcessCore(
-            job(), comm, planner_of(fabric, joiner.config), _place(), joiner.config,
-            _worlds(job().mpi, comm), key, f"grown{key}", None,
-        )  # fmt: skip
-        child.machine = machine
-        joiner.handle._member = child.member
-        return
-    comm.bcast((fabric, core.machine) if comm.Get_rank() == 0 else None)
-    _board_for(core.job, comm, _worlds(core.job.mpi, comm), None)
-    key = comm.bcast(f"{core.job.world}.{_serial()}" if comm.Get_rank() == 0 else None)
-    child = ProcessCore(
-        core.job, comm, planner_of(fabric, joiner.config), core.member.place, joiner.config,
-        _worlds(core.job.mpi, comm), key, f"grown{key}", None,
-    )  # fmt: skip
-    child.machine = core.machine
+    if core is None and rank < size:
+        raise InvalidArgument(f"grow: new rank {rank}: expected {size} to {n - 1}")
+    own, comm = job(), _mpi_comm(job().mpi, [row["world"] for row in rows])
+    given = (larger, core.machine, core.run) if core is not None else None
+    fabric, machine, run = comm.bcast(given)  # rank 0 is one of the old
+    worlds = _worlds(own.mpi, comm)
+    _board_for(own, comm, worlds, None)
+    key = comm.bcast(f"{own.world}.{_serial()}" if comm.Get_rank() == 0 else None)
+    place, config = _place() if core is None else core.member.place, joiner.config
+    planner = planner_of(fabric, config)
+    child = ProcessCore(own, comm, planner, place, config, worlds, key, f"grown{key}", None)
+    child.machine, child.run = machine, run
     joiner.handle._member = child.member

@@ -223,10 +223,10 @@ def _end_circle(stream: Stream) -> None:
     heads = [found.queue[0].ops for found in waits if found.queue]
     stuck = [op.member.core for ops in heads for op in ops if not op.done and op.member]
     cores = list({id(core): core for core in stuck}.values())
+    ready: deque[Stream] = deque()
     for core in cores:
-        core.end(error)  # all of them before any queue moves on
-    for core in cores:
-        core.fail(error)
+        core.fail(error, ready)  # all of them before any queue moves on
+    progress(ready)
 
 
 def _waited_for(start: Stream) -> list[Stream]:

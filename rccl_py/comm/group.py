@@ -102,7 +102,7 @@ class group:
         if kind is None:
             group_end()
             return
-        _STATE.depth -= 1
+        _STATE.depth = max(_STATE.depth - 1, 0)  # 0: the body has called group_end
         if _STATE.depth == 0:
             _emptied()
 
@@ -161,7 +161,7 @@ def _launch_here(ops: list[Op], *, grouped: bool) -> Result | None:
     try:
         submit(launches)
         if grouped and not waits and members[0].config.blocks:
-            _require_met(members)
+            _require_met([o.member for o in ops if o.call and o.call.signature.peer < 0])
     except BaseException:
         if not waits:
             with LOCK:

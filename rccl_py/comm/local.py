@@ -21,7 +21,7 @@ from ..transports import local
 from .call import UNEVEN, Call
 from .core import Core, busy_of, counts_differ, in_rank_order, narrowed, share, widened
 from .engine import error_of, progress
-from .member import Member, failed_before
+from .member import Member
 from .onesided import OneSided
 from .op import Op, named, site_text
 from .place import LOCK, OPEN, TIMETABLE, Place, Stream
@@ -84,8 +84,11 @@ class LocalCore(Core):
     def activate(self, op: Op, ready: deque[Stream]) -> bool:
         """Take in a call at the head of its stream; return whether messages now wait for flush."""
         assert op.member is not None and op.call is not None
-        if self.failure is not None:
-            op.finish(failed_before(self.failure, f"{op.call.signature} at rank {op.member.rank}"))
+        if self.failure is not None or self.revoked:
+            try:
+                op.member.require_usable(str(op.call.signature))
+            except RcclError as error:
+                op.finish(error)
             return False
         if op.entry is not None:
             op.entry.state = "running"

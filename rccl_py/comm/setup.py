@@ -160,17 +160,16 @@ def init(nranks: int, rank: int, uid: bytes, joiner: Joiner) -> Meeting:
             meeting = _MEETINGS[uid] = Meeting(
                 f"init of {nranks} ranks", range(nranks), make, timeout
             )
+        if meeting.error is not None:
+            raise meeting.error
         if len(meeting.expected) != nranks:
             said = sorted(meeting.joined)
             error = CollectiveMismatch(
                 f"init: rank {rank} says nranks={nranks}, {named(said)} said "
                 f"nranks={len(meeting.expected)}, with the same unique id"
             )
-            meeting.fail(error)
-            _MEETINGS.pop(uid, None)
+            meeting.fail(error)  # and keep it: ranks that come later are told the same
             raise error
-        if meeting.error is not None:
-            raise meeting.error
         meeting.join(rank, joiner)
         return meeting
 

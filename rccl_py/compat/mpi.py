@@ -24,7 +24,7 @@ from ..buffers import as_array
 from ..comm import Communicator
 from ..comm import run as _run
 from .mpi_buffers import BOTTOM, IN_PLACE
-from .mpi_comm import Comm
+from .mpi_comm import TAG_UB, Comm
 from .mpi_errors import ERR_OTHER, ERR_RANK, ERR_ROOT, ERR_TRUNCATE
 from .mpi_errors import MpiError as Exception
 from .mpi_ops import OP_NULL, OPS, Op
@@ -36,7 +36,7 @@ from .mpi_world import alone, use, world
 __all__ = [
     "ANY_SOURCE", "ANY_TAG", "BOTTOM", "BSEND_OVERHEAD", "COMM_NULL", "COMM_SELF", "COMM_WORLD",
     "DATATYPE_NULL", "ERR_OTHER", "ERR_RANK", "ERR_ROOT", "ERR_TRUNCATE", "IN_PLACE", "OP_NULL",
-    "ORDER_C", "ORDER_FORTRAN", "PROC_NULL", "REQUEST_NULL", "SUCCESS", "THREAD_FUNNELED",
+    "ORDER_C", "ORDER_FORTRAN", "PROC_NULL", "REQUEST_NULL", "SUCCESS", "TAG_UB", "THREAD_FUNNELED",
     "THREAD_MULTIPLE", "THREAD_SERIALIZED", "THREAD_SINGLE", "UNDEFINED", "Alloc_mem",
     "Attach_buffer", "Comm", "Datatype", "Detach_buffer", "Exception", "Finalize", "Free_mem",
     "Get_address", "Get_processor_name", "Get_version", "Init", "Intracomm", "Is_finalized",

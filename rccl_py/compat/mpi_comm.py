@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..comm import Communicator
 from ..errors import InvalidArgument
@@ -22,24 +22,36 @@ from .mpi_post import ANY_SOURCE, ANY_TAG, PROC_NULL
 from .mpi_requests import UNDEFINED, Request, Status
 from .mpi_world import Seat, alone, world
 
-__all__ = ["Comm"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
+__all__ = ["TAG_UB", "Comm"]
+
+TAG_UB = 1  # MPI's key of the largest tag
 _SUM = OPS["SUM"]
 
 
 class Comm:
     """A communicator. Comm(communicator) wraps one; Comm() is COMM_NULL."""
 
-    def __init__(
-        self, communicator: Communicator | Comm | None = None, *,
+    _find: Callable[[], Seat] | None
+
+    def __new__(
+        cls, communicator: Communicator | Comm | None = None, *,
         find: Callable[[], Seat] | None = None, name: str = "",
-    ) -> None:  # fmt: skip
+    ) -> Self:  # fmt: skip
+        """Return it complete: mpi4py's subclasses call ``__new__`` and have an __init__ of theirs.
+
+        find: looks up COMM_WORLD or COMM_SELF whenever it is used.
+        """
+        self = object.__new__(cls)
         self._find = find
         if isinstance(communicator, Comm):
             self._find = communicator._find
         elif communicator is not None:
             seat = Seat(communicator, name)
             self._find = lambda: seat
+        return self
 
     @property
     def _seat(self) -> Seat:
@@ -98,18 +110,22 @@ class Comm:
         """Return True."""
         return True
 
+    def Get_attr(self, keyval: int) -> int | None:
+        """Return the largest tag for TAG_UB, None for whatever else."""
+        return 2**31 - 1 if keyval == TAG_UB else None
+
     # ---- others like it -------------------------------------------------------------------------
 
-    def Split(self, color: int = 0, key: int = 0) -> Comm:
+    def Split(self, color: int = 0, key: int = 0) -> Self:
         """Return the communicator of the ranks of one colour, ordered by key, then by rank."""
         made = self.communicator.split(None if color == UNDEFINED else color, key)
-        return Comm(made) if made.is_valid else Comm()
+        return Comm.__new__(type(self), made if made.is_valid else None)
 
-    def Dup(self, info: object = None) -> Comm:
+    def Dup(self, info: object = None) -> Self:
         """Return a communicator of the same ranks."""
         return self.Split(0, self.Get_rank())
 
-    def Clone(self) -> Comm:
+    def Clone(self) -> Self:
         """Return a communicator of the same ranks."""
         return self.Dup()
 

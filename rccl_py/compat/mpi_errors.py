@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..errors import InvalidArgument
 
 __all__ = ["ERR_OTHER", "ERR_RANK", "ERR_ROOT", "ERR_TRUNCATE", "MessageError", "MpiError",
-           "NotProvided"]  # fmt: skip
+           "NotProvided", "checked_rank"]  # fmt: skip
 
 ERR_RANK, ERR_ROOT, ERR_TRUNCATE, ERR_OTHER = 6, 7, 15, 16
 """MPI's classes of errors; the numbers are the implementation's to choose."""
@@ -32,3 +32,14 @@ class MessageError(InvalidArgument, ValueError):
 
 class NotProvided(InvalidArgument, NotImplementedError):
     """Something of MPI that these names do not offer."""
+
+
+def checked_rank(value: object, n: int, what: str, error_class: int) -> int:
+    """Return a rank as an int, of 1.0 too, as mpi4py does; raise MpiError when it is none."""
+    try:
+        number = int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        number = -1
+    if number == value and 0 <= number < n:
+        return number  # type: ignore[no-any-return]
+    raise MpiError(f"{what} {value!r} is not one of 0..{n - 1}", error_class)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .mpi_blocks import Block, Parts
 from .mpi_buffers import is_in_place, read_block, read_parts, read_typed_parts
-from .mpi_errors import ERR_ROOT, MessageError, MpiError
+from .mpi_errors import ERR_ROOT, MessageError, checked_rank
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -29,9 +29,7 @@ _NONE = np.empty(0, np.uint8)
 
 def checked_root(root: object, n: int, what: str) -> int:
     """Return the root's rank; raise MpiError of class ERR_ROOT when it is none."""
-    if isinstance(root, (int, np.integer)) and 0 <= root < n:
-        return int(root)
-    raise MpiError(f"{what}: root {root!r} is not one of 0..{n - 1}", ERR_ROOT)
+    return checked_rank(root, n, f"{what}: root", ERR_ROOT)
 
 
 def _require_same(send: Block, recv: Block, what: str) -> None:

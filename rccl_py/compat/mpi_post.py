@@ -3,9 +3,9 @@
 Owns how a message crosses and how it is matched. Knows no buffer specification and no request.
 
     rank s                          window of rank d
-    bytes of one piece  --put-->    slot s: bytes      a message longer than a piece is sent in
-    head (number, tag)  --signal->  slot s: head       pieces; the slot is free again when
-         acks[d]        <--put--    (d has read it)    acks[d] is the number sent last
+    bytes of one piece  --put-->    slot [s, number % 8]: bytes    a message longer than a piece
+    head (number, tag)  --signal->  slot [s, number % 8]: head     is sent in several; a slot is
+         acks[d]        <--put--    numbers up to this are read    free when acks[d] says so
 
 What has come is matched in the order of its arrival with the receives in the order of their
 posting, so any tag and any source can be asked for. Pieces are read, and acknowledged, whenever
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidArgument, RcclTimeout, RemoteError, Result
-from .mpi_errors import ERR_RANK, MpiError
+from .mpi_errors import ERR_RANK, checked_rank
 
 if TYPE_CHECKING:
     from ..comm import Communicator
@@ -35,8 +35,9 @@ __all__ = ["ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Arrived", "Leaving", "Post", "
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 ANY_SOURCE = ANY_TAG = -1
 PROC_NULL = -2
-_SLOTS = 1 << 26  # bytes of all slots of a rank; of a slot only what somebody sends is used
-_PIECES = 1 << 12, 1 << 20  # bytes, least and most
+_DEPTH = 8  # pieces from one rank that may wait to be read
+_SLOTS = 1 << 26  # bytes of all slots of a rank; memory is used where somebody sends as much
+_PIECES = 1 << 12, 1 << 17  # bytes of a piece, least and most
 _HEAD = 64  # bytes: number, kind, tag, length of the message, of the piece, and which synchronous
 _MESSAGE, _MATCHED = 0, 1
 _LONGEST_NAP = 5e-4  # s
@@ -85,14 +86,18 @@ class Post:
         if self.nranks == 1:
             return
         n = self.nranks
-        self._piece = min(max(_SLOTS // n // 8 * 8, _PIECES[0]), _PIECES[1])
-        self._slot = slot = _HEAD + self._piece
-        self._memory = np.zeros(n * (slot + 8), np.uint8)
-        self._heads = self._memory[: n * slot].reshape(n, slot)[:, :_HEAD].view(np.int64)
-        self._acks = self._memory[n * slot :].view(np.int64)
+        self._piece = min(max(_SLOTS // (n * _DEPTH) // 8 * 8, _PIECES[0]), _PIECES[1])
+        self._slot = _HEAD + self._piece
+        self._acks_at = n * _DEPTH * self._slot
+        self._memory = np.zeros(self._acks_at + 8 * n, np.uint8)
+        slots = self._memory[: self._acks_at].reshape(n, _DEPTH, self._slot)
+        self._heads = slots[:, :, :_HEAD].view(np.int64)
+        self._bytes = slots[:, :, _HEAD:]
+        self._acks = self._memory[self._acks_at :].view(np.int64)
+        self._ranks = np.arange(n)
         self._taken, self._sent = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self._signals = [0] * n  # taken from the core before their piece was read
-        self._parts: dict[int, list[Bytes]] = {}
+        self._parts: dict[int, tuple[Bytes, int]] = {}  # what has come of a message, how much
         self._window = communicator.register_window(self._memory)
         self._stream = communicator.stream("acknowledgements")
         _ending(self)
@@ -101,9 +106,7 @@ class Post:
 
     def checked(self, rank: object, what: str) -> int:
         """Return another rank's number; raise MpiError when it is none."""
-        if isinstance(rank, (int, np.integer)) and 0 <= rank < self.nranks:
-            return int(rank)
-        raise MpiError(f"{what}: rank {rank!r} is not one of 0..{self.nranks - 1}", ERR_RANK)
+        return checked_rank(rank, self.nranks, f"{what}: rank", ERR_RANK)
 
     def send(self, dest: int, tag: int, data: Bytes, *, synchronous: bool = False) -> Leaving:
         """Send bytes, which are copied unless they leave at once; return how far they are."""
@@ -177,8 +180,10 @@ class Post:
         code = self.communicator.get_async_error()
         if code not in (Result.SUCCESS, Result.IN_PROGRESS):
             raise RemoteError(self.communicator.get_last_error())
-        for source in np.flatnonzero(self._heads[:, 0] != self._taken).tolist():
-            self._read(source)
+        following = self._taken + 1
+        come = self._heads[self._ranks, following % _DEPTH, 0] == following
+        for source in np.flatnonzero(come).tolist():
+            self._read_all(source)
         for dest in list(self._leaving):
             self._push(dest)
 
@@ -187,27 +192,31 @@ class Post:
 
         self.communicator.wait_signal(WaitSignalDesc(source))
 
-    def _read(self, source: int) -> None:
-        """Read the piece in a slot, and say so."""
+    def _read_all(self, source: int) -> None:
+        """Read the pieces of a rank that are there, and tell it."""
+        number = int(self._taken[source]) + 1
+        while self._heads[source, number % _DEPTH, 0] == number:
+            self._read(source, number % _DEPTH)
+            self._taken[source] = number
+            number += 1
+        ack = self._taken[source : source + 1].view(np.uint8)
+        place = self._acks_at + 8 * self.rank
+        self.communicator.put(ack, source, self._window, place, stream=self._stream)
+
+    def _read(self, source: int, slot: int) -> None:
         if self._signals[source]:
             self._signals[source] -= 1
         else:
             self._await_signal(source)  # it is there: the head was put with it
-        number, kind, tag, length, piece, waits = self._heads[source, :6].tolist()
-        at = source * self._slot + _HEAD
-        parts = self._parts.setdefault(source, [])
-        parts.append(self._memory[at : at + piece].copy())
-        self._taken[source] = number
-        ack = np.array([number], np.int64).view(np.uint8)
-        place = self.nranks * self._slot + 8 * self.rank
-        self.communicator.put(ack, source, self._window, place, stream=self._stream)
-        if sum(p.size for p in parts) < length:
-            return
-        del self._parts[source]
-        if kind == _MATCHED:
+        _, kind, tag, length, piece, waits = self._heads[source, slot, :6].tolist()
+        data, filled = self._parts.pop(source, None) or (np.empty(length, np.uint8), 0)
+        data[filled : filled + piece] = self._bytes[source, slot, :piece]
+        if filled + piece < length:
+            self._parts[source] = data, filled + piece
+        elif kind == _MATCHED:
             self._unmatched.pop(waits).done = True
         else:
-            self._arrive(Arrived(source, tag, np.concatenate(parts), waits))
+            self._arrive(Arrived(source, tag, data, waits))
 
     def _post(self, dest: int, message: Leaving) -> None:
         if dest == self.rank:
@@ -218,28 +227,30 @@ class Post:
         self.progress()
 
     def _push(self, dest: int) -> None:
-        """Put the next piece for a rank into its slot, if that is free."""
+        """Put pieces for a rank into its slots, as many as are free."""
         queue = self._leaving[dest]
-        if self._acks[dest] != self._sent[dest]:
-            return
-        message = queue[0]
-        piece = message.data[message.sent : message.sent + self._piece]
-        at = self.rank * self._slot
-        if piece.size:
-            self.communicator.put(piece, dest, self._window, at + _HEAD)
-        self._sent[dest] += 1
-        head = [self._sent[dest], message.kind, message.tag, message.data.size, piece.size,
-                message.waits, 0, 0]  # fmt: skip
-        data = np.array(head, np.int64).view(np.uint8)
-        self.communicator.put_signal(data, dest, self._window, at)
-        message.sent += piece.size
-        if message.sent < message.data.size:
-            return
-        message.left = True
-        message.done = message.kind == _MATCHED or not message.waits
-        queue.popleft()
+        while queue and self._sent[dest] - self._acks[dest] < _DEPTH:
+            message = queue[0]
+            self._put(dest, message)
+            if message.sent == message.data.size:
+                message.left = True
+                message.done = message.kind == _MATCHED or not message.waits
+                queue.popleft()
         if not queue:
             del self._leaving[dest]
+
+    def _put(self, dest: int, message: Leaving) -> None:
+        """Put the next piece of a message."""
+        number = int(self._sent[dest]) + 1
+        piece = message.data[message.sent : message.sent + self._piece]
+        at = (self.rank * _DEPTH + number % _DEPTH) * self._slot
+        if piece.size:
+            self.communicator.put(piece, dest, self._window, at + _HEAD)
+        head = [number, message.kind, message.tag, message.data.size, piece.size, message.waits]
+        data = np.array([*head, 0, 0], np.int64).view(np.uint8)
+        self.communicator.put_signal(data, dest, self._window, at)
+        self._sent[dest] = number
+        message.sent += piece.size
 
     def _arrive(self, message: Arrived) -> None:
         for wanted in self._wanted:

@@ -10,10 +10,13 @@ A call runs tile by tile (:mod:`rccl_py.transports.tiles`), and tiles use differ
 a rank may begin tile k + 1 while another still reads tile k. To begin k + 2, which may write where
 k was, it must have met all in k + 1, so all are done with k. Hence nobody waits at a tile's end.
 
-Calls of a few tiles use slots 0 and 1, which stay in the L3 cache. Longer ones use all others in
-turn: memory that another core has just read is slow to write, most of all where cores do not
-share an L3 cache (measured with tiles of 1 MiB, 2 ranks of one EPYC: 490 us/MiB with 2 slots,
-315 with 8, 241 with 16), and such calls do not fit the caches anyway.
+Calls of one or two tiles use slots 0 and 1, which stay in the L3 cache. Longer ones go around in
+the others: memory that another core has just read is slow to write, most of all where cores do not
+share an L3 cache. Measured with tiles of 1 MiB and two ranks, us/MiB of an allreduce:
+
+    slots gone around in             2     4     8    16
+    cores that share an L3          76    85   111   134     a call that fits the cache
+    cores that do not              490   460   320   240
 
 Flags only grow: a rank adds one each time it comes to a meet, and whoever waits for it waits until
 its flag is no less than its own.
@@ -44,7 +47,8 @@ HEAD = 64  # bytes of a call's signature
 CONTROL = 4096  # bytes of a segment before its staging: a page
 _LINE = 64  # bytes of a cache line
 TILE = 1 << 20  # bytes of a slot: two are more than an L2 cache, whence it is slow to take them
-_SHORT = 8  # tiles of a call up to which it uses slots 0 and 1
+CROWDED = 2  # times as much where ranks share cores, and a meet has to wait for turns on them
+_RING = 8  # slots that a call of more than two tiles uses at least, where there are as many
 _POLLS = 2_000  # about 0.1 ms: longer than a tile takes
 _YIELDS = 2_000  # about 1 ms, in which another rank that was put off a core gets one
 _TEXT = bytes(HEAD - 5) + b"texts"  # the head of exchange_texts
@@ -68,8 +72,6 @@ class SharedPlane:
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._waiting = waiting
         self._window = Window(mpi, comm, CONTROL + size)
-        self._slot = min(TILE, size // 2)
-        self._slots = size // self._slot
         self._segments = self._window.segments
         segments = [memoryview(s) for s in self._segments]  # type: ignore[arg-type]
         self._flags = [s[:_LINE].cast("q") for s in segments]
@@ -83,16 +85,18 @@ class SharedPlane:
         self._other_flags = self._without_own(self._flags)
         self._other_heads = [self._without_own(of_half) for of_half in self._heads]
         self._other_clocks = [self._without_own(of_half) for of_half in self._clocks]
-        self._private = np.empty(self._slot, dtype=np.uint8)
         self._memories: dict[tuple[int, np.dtype[Any]], list[Array]] = {}
         self.collective = partial(quiet_runner(), self._collective)
         self._fence = self._window.fence
-        self._meets, self._tiles, self._long = 0, 0, 0
+        self._meets, self._tiles, self._last = 0, 0, 0
         self._own_flag[0] = 0
         mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
         usable = set().union(*comm.allgather(mine))  # also: all flags are 0 before any is read
-        # Polling keeps a core from a rank that has none.
-        self._polls = _POLLS if self.size <= len(usable) else 0
+        crowded = self.size > len(usable)
+        self._polls = 0 if crowded else _POLLS  # polling keeps a core from a rank that has none
+        self._slot = min(TILE * CROWDED if crowded else TILE, size // 2)
+        self._slots = size // self._slot
+        self._private = np.empty(self._slot, dtype=np.uint8)
 
     def bind(self, program: Program, block: int, arithmetic: Arithmetic) -> SharedBound | None:
         """Return the program compiled for this rank, or None where staging is too small."""
@@ -117,11 +121,12 @@ class SharedPlane:
         return self._memories[key]
 
     def _turns(self, tiles: int) -> list[int]:
-        """Return the slots that the next `tiles` tiles use in turn."""
-        many = self._slots - 2
-        if tiles <= _SHORT or many < 2:
+        """Return the slots that the next `tiles` tiles use in turn; never the last one's first."""
+        many = min(self._slots - 2, max(_RING, tiles))
+        if tiles <= 2 or many < 2:
             return [self._tiles & 1, 1 - (self._tiles & 1)]
-        first, self._long = self._long, (self._long + tiles) % many
+        first = (self._last + 1) % many
+        self._last = (first + tiles - 1) % many
         return [2 + (first + i) % many for i in range(many)]
 
     def _collective(
