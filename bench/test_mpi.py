@@ -34,6 +34,7 @@ LIMITS = {
     # (ranks, bytes): what is reached where it is less than what is wanted
     (2, 1 << 20): 0.8,
     (2, 1 << 22): 0.8,
+    (2, 1 << 24): 1.1,
     (4, 1 << 16): 0.8,
     (4, 1 << 20): 0.8,
     (4, 1 << 22): 0.8,

@@ -1,8 +1,9 @@
-"""Run under mpirun: the contract (contract.py), and what every rank's digests are.
+"""Run under mpirun: the contract (contract.py) on several communicators, one after the other.
 
-Usage: mpirun -n N python mpi_contract.py FOLDER full|reduced MODE... Every rank writes its digests,
-as JSON by mode and check, to FOLDER/<N>-<rank>.json. Modes: shared, messages, hosts (every rank
-believes it is alone on its host).
+Usage: mpirun -n N python mpi_contract.py FOLDER RUN..., where a RUN is SIZE:LENGTH:MODE: the first
+SIZE processes, how much of the contract, and how ranks reach each other: shared, messages, or hosts
+(every process believes it is alone on its host). Every rank writes its digests to
+FOLDER/RUN-RANK.json.
 """
 
 from __future__ import annotations
@@ -17,10 +18,7 @@ from mpi4py import MPI
 
 import rccl_py as rccl
 from rccl_py.comm.job import job
-
-
-def machine_of(n: int) -> str:
-    return "mi300x-8" if n <= 8 else "mi300x-8-x16-leaf-spine"
+from rccl_py.transports.board import MessageBoard
 
 
 class Alone:
@@ -42,27 +40,34 @@ class Alone:
         return Alone(self._comm.Split(color, key))
 
 
-def digests(world: MPI.Comm, mode: str, reduced: bool) -> dict[str, str]:
+def communicator(world: MPI.Comm, length: str, mode: str) -> rccl.Communicator:
+    """Return the communicator of a run, and make sure it is what the mode says."""
+    n = world.Get_size()
     if mode == "hosts":
         socket.gethostname = lambda: f"host {world.Get_rank()}"
         world = Alone(world)
+    machine, algo = contract.settings(n, length)
     shared = False if mode == "messages" else None
-    comm = rccl.Communicator.from_mpi(world, machine_of(world.Get_size()), shared_memory=shared)
-    assert comm._member.core.transport.shared == (mode == "shared" and world.Get_size() > 1)
+    made = rccl.Communicator.from_mpi(world, machine, algo=algo, shared_memory=shared)
+    assert made._member.core.transport.shared == (mode == "shared" and n > 1)
     if mode == "hosts":
-        processes = job().boards[-1][1]
-        assert not any(processes.ended(r) for r in range(comm.nranks) if r != comm.rank)
-        assert type(job().boards[-1][0]).__name__ == "MessageBoard"
-    found = contract.run(comm, reduced)
-    comm.destroy()
-    return found
+        board, processes, _ = job().boards[-1]
+        assert isinstance(board, MessageBoard)
+        assert list(processes._watched) == [made.rank]
+    return made
 
 
-def main(folder: str, length: str, *modes: str) -> None:
+def main(folder: str, *runs: str) -> None:
     world = MPI.COMM_WORLD
-    found = {mode: digests(world, mode, length == "reduced") for mode in modes}
-    path = Path(folder) / f"{world.Get_size()}-{world.Get_rank()}.json"
-    path.write_text(json.dumps(found))
+    for run in runs:
+        size, length, mode = run.split(":")
+        belongs = world.Get_rank() < int(size)
+        part = world.Split(0 if belongs else MPI.UNDEFINED)
+        if belongs:
+            comm = communicator(part, length, mode)
+            digests = contract.run(comm, length)
+            comm.destroy()
+            (Path(folder) / f"{run}-{part.Get_rank()}.json").write_text(json.dumps(digests))
 
 
 if __name__ == "__main__":

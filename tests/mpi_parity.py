@@ -21,7 +21,7 @@ from rccl_py.transports import local, shared
 from rccl_py.transports.mpi import MpiTransport
 from rccl_py.transports.program import Program
 
-COUNTS = (0, 1, 3, 101, 4099)
+COUNTS = (0, 1, 3, 101, 4099, 20_011)
 
 
 def cases(n: int):
@@ -29,7 +29,7 @@ def cases(n: int):
     ops = [op for op in ReduceOp if op is not ReduceOp.AVG]
     for k, row in enumerate(ALGORITHMS):
         for i, count in enumerate(COUNTS):
-            if n > 2 and i != k % len(COUNTS) and count != COUNTS[-1]:
+            if n > 2 and i != k % len(COUNTS) and (n > 4 or count != COUNTS[-1]):
                 continue
             sizes = divisors(n) if row.two_level else [None]
             in_place = [(i + k) % 3 == 1 or ((i + k) % 3 == 2 and r % 2 == 0) for r in range(n)]

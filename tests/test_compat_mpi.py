@@ -336,6 +336,51 @@ def test_a_synchronous_message_is_over_when_it_is_matched():
     assert on(2, program)[1] == "go"
 
 
+def test_a_match_is_told_by_a_rank_that_waits_for_no_message_afterwards():
+    def program(comm):
+        if comm.rank == 0:
+            comm.Barrier()  # the message is there before it is asked for
+            return comm.recv(source=1)
+        request = comm.issend("x", 0)
+        comm.Barrier()
+        return request.wait()
+
+    assert on(2, program) == ["x", None]
+
+
+@pytest.mark.parametrize("count, length", [(250, 0), (250, 3), (5, 20_000), (2, 60_000)])
+def test_receives_posted_early_do_not_hold_up_a_sender_who_comes_to_the_barrier_later(
+    count, length
+):
+    def program(comm):
+        buffers = np.full((count, length), -1.0)
+        if comm.rank == 0:
+            requests = [comm.Irecv(b, 1, k) for k, b in enumerate(buffers)]
+            comm.Barrier()
+            MPI.Request.Waitall(requests)
+        else:
+            for k in range(count):
+                comm.Send(np.full(length, float(k)), 0, k)
+            comm.Barrier()
+        return buffers
+
+    got = on(2, program)[0]
+    assert (got == np.arange(count)[:, None]).all()
+
+
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 131_071, 131_072, 131_073, 1_000_003])
+def test_a_message_of_any_length_arrives_whole(length):
+    def program(comm):
+        left, right = (comm.rank - 1) % 3, (comm.rank + 1) % 3
+        for k in range(3):  # around the ring
+            sent, got = np.arange(length) + comm.rank + k, np.full(length + 1, -1)
+            comm.Sendrecv(sent, right, 0, got, left)
+            assert (got[:-1] == np.arange(length) + left + k).all() and got[-1] == -1
+        return True
+
+    assert on(3, program) == [True] * 3
+
+
 def test_nothing_goes_to_and_comes_from_proc_null():
     def program(comm):
         buffer = np.ones(2)

@@ -272,13 +272,21 @@ def test_parts_keep_their_accelerators_and_their_parent_s_config():
     assert parts[0].config.max_ctas == 1 and parts[11].properties.n_lsa_teams == 2
 
 
-def test_a_rank_that_fails_before_a_split_is_named_to_those_who_wait_in_it():
+@pytest.mark.parametrize("first", ["fails", "splits"])
+def test_a_rank_that_fails_before_a_split_is_named_to_those_who_wait_in_it(first):
     seen: list[RcclError] = []
+    failed = threading.Event()
 
     def body(comm: Communicator) -> None:
         if comm.rank == 1:
+            core = comm._member.core
+            while first == "splits" and (core.splitting is None or core.splitting.missing() != [1]):
+                time.sleep(0.001)
+            failed.set()
             raise KeyError("on purpose")
         try:
+            if first == "fails":
+                failed.wait()
             comm.split(0)
         except RcclError as error:
             seen.append(error)
@@ -427,6 +435,15 @@ def test_a_revoked_communicator_splits_shrinks_and_is_destroyed_but_calls_nothin
         comm.destroy()
 
 
+def test_calls_of_a_group_that_is_revoked_before_its_end_do_not_run():
+    comms, held = ranks(), [np.ones(1), np.ones(1)]
+    with pytest.raises(InvalidUsage, match="is revoked"), rccl.group():
+        for comm, one in zip(comms, held):
+            comm.allreduce(one, one)
+        comms[1].revoke()
+    assert held == [1, 1]
+
+
 def test_revoke_frees_who_waits():
     def body(comm: Communicator) -> str:
         if comm.rank == 1:
@@ -527,7 +544,7 @@ def test_a_nonblocking_call_is_in_progress_until_the_others_make_it():
     assert held == 1
     comms[1].allreduce(np.ones(1), np.ones(1))
     assert comms[0].get_async_error() is Result.SUCCESS and held == 2
-    assert comms[0].barrier() is Result.IN_PROGRESS
+    assert [c.barrier() for c in comms] == [Result.IN_PROGRESS] * 2
 
 
 def test_a_refused_nonblocking_call_leaves_no_call_in_progress():

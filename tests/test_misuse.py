@@ -77,9 +77,12 @@ def use_anothers_reduction(comms: Comms) -> None:
 
 
 def call_before_a_nonblocking_call_is_done(_: Comms) -> None:
-    first = ranks(blocking=False)[0]
-    first.allreduce(four(), four())
-    first.allreduce(four(), four())
+    comms = ranks(blocking=False)
+    comms[0].allreduce(four(), four())
+    try:
+        comms[0].allreduce(four(), four())
+    finally:
+        comms[1].allreduce(four(), four())
 
 
 def group_blocking_and_nonblocking(comms: Comms) -> None:
@@ -326,3 +329,17 @@ def test_every_error_class_has_the_code_of_the_c_api():
     for kind in kinds:
         kinds += kind.__subclasses__()
     assert {kind.code for kind in kinds if kind.__module__ == "rccl_py.errors"} == set(range(1, 9))
+
+
+def test_a_group_ended_twice_leaves_no_group_open_nor_fewer_than_none():
+    with pytest.raises(InvalidUsage, match="group_end without group_start"), rccl.group():
+        rccl.group_end()
+    with pytest.raises(KeyError), rccl.group():
+        rccl.group_end()
+        raise KeyError
+    comms, held = ranks(), [four(), four()]
+    with rccl.group():
+        for comm, one in zip(comms, held):
+            comm.allreduce(one, one)
+        assert (held[0] == 1).all()
+    assert (held[0] == 2).all()

@@ -165,7 +165,9 @@ def test_the_order_of_adding_does_not_matter(cases, random):
 @given(programs(independent=True))
 def test_operations_that_use_no_link_never_slow_each_other(cases):
     free = [alone(c.seconds, release=c.release) for c in cases]
-    assert timed(free) == [(float(c.release), float(c.release + c.seconds)) for c in cases]
+    for case, (start, end) in zip(cases, timed(free)):
+        assert start == float(case.release)
+        assert end == pytest.approx(float(case.release + case.seconds), rel=1e-12)
 
 
 # ---- by hand --------------------------------------------------------------------------------

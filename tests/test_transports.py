@@ -350,14 +350,17 @@ program = Program(built("allreduce", "direct-twoshot", n))
 arithmetic = Arithmetic(ReduceOp.SUM, np.dtype(int))
 bound = t.bind(program, 7, arithmetic)
 x, y = np.arange(7) + r, np.full(7, -1)
+long = t.bind(program, 700_000, arithmetic)  # several tiles
+u, v = np.arange(700_000) + r, np.full(700_000, -1)
 
 # Calls that differ: everyone hears what everyone said, and nothing is written.
 for _ in range(3):
     try:
-        t.collective(bytes([r == 1]) * 64, 0.0, bound, x, y)
+        given = (long, u, v) if r == 1 else (bound, x, y)
+        t.collective(bytes([r == 1]) * 64, 0.0, *given)
     except HeadsDiffer as error:
         assert error.heads == [bytes([q == 1]) * 64 for q in range(n)], error.heads
-        assert (y == -1).all()
+        assert (y == -1).all() and (v == -1).all()
     else:
         raise AssertionError("no HeadsDiffer")
 
@@ -367,6 +370,10 @@ assert t.exchange_texts(texts[r]) == texts
 assert t.collective(bytes(64), r / 2, None, None, None) == (n - 1) / 2
 assert t.collective(b"a" * 64, 1.0, bound, x, y) == 1.0
 assert (y == n * np.arange(7) + n * (n - 1) // 2).all()
+for k in range(3):
+    assert t.collective(bytes([7 + k]) * 64, 1.0, long, u, v) == 1.0
+    assert (v == n * np.arange(700_000) + n * (n - 1) // 2).all()
+    v[:] = -1
 
 # A rank that stays away: the others' pause is told who is missing, and may end the wait.
 waiting.patience = 0.2

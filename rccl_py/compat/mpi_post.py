@@ -3,9 +3,9 @@
 Owns how a message crosses and how it is matched. Knows no buffer specification and no request.
 
     rank s                          window of rank d
-    bytes of one piece  --put-->    slot [s, number % 8]: bytes    a message longer than a piece
-    head (number, tag)  --signal->  slot [s, number % 8]: head     is sent in several; a slot is
-         acks[d]        <--put--    numbers up to this are read    free when acks[d] says so
+    bytes of one piece  --put-->    ring s of 256 units: bytes   a piece is as many units as are
+    head (number, tag)  --signal->  heads[s, first unit]         free and needed, a message as many
+         acks[d]        <--put--    units up to this are read    pieces as it takes
 
 What has come is matched in the order of its arrival with the receives in the order of their
 posting, so any tag and any source can be asked for. Pieces are read, and acknowledged, whenever
@@ -35,10 +35,10 @@ __all__ = ["ANY_SOURCE", "ANY_TAG", "PROC_NULL", "Arrived", "Leaving", "Post", "
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 ANY_SOURCE = ANY_TAG = -1
 PROC_NULL = -2
-_DEPTH = 8  # pieces from one rank that may wait to be read
-_SLOTS = 1 << 26  # bytes of all slots of a rank; memory is used where somebody sends as much
-_PIECES = 1 << 12, 1 << 17  # bytes of a piece, least and most
-_HEAD = 64  # bytes: number, kind, tag, length of the message, of the piece, and which synchronous
+_UNITS = 256  # of a ring: so many short messages of one rank may wait to be read
+_UNIT = 1 << 12  # bytes, at most
+_RINGS = 1 << 26  # bytes of all rings of a rank, at most; memory is used where somebody sends it
+_HEAD = 64  # bytes: unit number, kind, tag, length of message and of piece, which synchronous one
 _MESSAGE, _MATCHED = 0, 1
 _LONGEST_NAP = 5e-4  # s
 _AT_EXIT = 2.0  # s a process that ends gives the others to read its last messages
@@ -86,13 +86,13 @@ class Post:
         if self.nranks == 1:
             return
         n = self.nranks
-        self._piece = min(max(_SLOTS // (n * _DEPTH) // 8 * 8, _PIECES[0]), _PIECES[1])
-        self._slot = _HEAD + self._piece
-        self._acks_at = n * _DEPTH * self._slot
+        self._unit = max(min(_UNIT, _RINGS // (n * _UNITS) // 8 * 8), 64)
+        self._heads_at = n * _UNITS * self._unit
+        self._acks_at = self._heads_at + n * _UNITS * _HEAD
         self._memory = np.zeros(self._acks_at + 8 * n, np.uint8)
-        slots = self._memory[: self._acks_at].reshape(n, _DEPTH, self._slot)
-        self._heads = slots[:, :, :_HEAD].view(np.int64)
-        self._bytes = slots[:, :, _HEAD:]
+        self._rings = self._memory[: self._heads_at].reshape(n, -1)
+        heads = self._memory[self._heads_at : self._acks_at].view(np.int64)
+        self._heads = heads.reshape(n, _UNITS, -1)
         self._acks = self._memory[self._acks_at :].view(np.int64)
         self._ranks = np.arange(n)
         self._taken, self._sent = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -180,8 +180,7 @@ class Post:
         code = self.communicator.get_async_error()
         if code not in (Result.SUCCESS, Result.IN_PROGRESS):
             raise RemoteError(self.communicator.get_last_error())
-        following = self._taken + 1
-        come = self._heads[self._ranks, following % _DEPTH, 0] == following
+        come = self._heads[self._ranks, self._taken % _UNITS, 0] == self._taken + 1
         for source in np.flatnonzero(come).tolist():
             self._read_all(source)
         for dest in list(self._leaving):
@@ -194,29 +193,31 @@ class Post:
 
     def _read_all(self, source: int) -> None:
         """Read the pieces of a rank that are there, and tell it."""
-        number = int(self._taken[source]) + 1
-        while self._heads[source, number % _DEPTH, 0] == number:
-            self._read(source, number % _DEPTH)
-            self._taken[source] = number
-            number += 1
+        while self._heads[source, self._taken[source] % _UNITS, 0] == self._taken[source] + 1:
+            self._read(source, int(self._taken[source]) % _UNITS)
         ack = self._taken[source : source + 1].view(np.uint8)
         place = self._acks_at + 8 * self.rank
         self.communicator.put(ack, source, self._window, place, stream=self._stream)
 
-    def _read(self, source: int, slot: int) -> None:
+    def _read(self, source: int, unit: int) -> None:
         if self._signals[source]:
             self._signals[source] -= 1
         else:
             self._await_signal(source)  # it is there: the head was put with it
-        _, kind, tag, length, piece, waits = self._heads[source, slot, :6].tolist()
+        _, kind, tag, length, piece, waits = self._heads[source, unit, :6].tolist()
         data, filled = self._parts.pop(source, None) or (np.empty(length, np.uint8), 0)
-        data[filled : filled + piece] = self._bytes[source, slot, :piece]
+        at = unit * self._unit
+        data[filled : filled + piece] = self._rings[source, at : at + piece]
+        self._taken[source] += self._units(piece)
         if filled + piece < length:
             self._parts[source] = data, filled + piece
         elif kind == _MATCHED:
             self._unmatched.pop(waits).done = True
         else:
             self._arrive(Arrived(source, tag, data, waits))
+
+    def _units(self, nbytes: int) -> int:
+        return max(1, -(-nbytes // self._unit))
 
     def _post(self, dest: int, message: Leaving) -> None:
         if dest == self.rank:
@@ -227,30 +228,37 @@ class Post:
         self.progress()
 
     def _push(self, dest: int) -> None:
-        """Put pieces for a rank into its slots, as many as are free."""
-        queue = self._leaving[dest]
-        while queue and self._sent[dest] - self._acks[dest] < _DEPTH:
+        """Put pieces for a rank into its ring, while there is room."""
+        queue = self._leaving.get(dest, deque())
+        while queue and self._put(dest, queue[0]):
             message = queue[0]
-            self._put(dest, message)
             if message.sent == message.data.size:
                 message.left = True
                 message.done = message.kind == _MATCHED or not message.waits
                 queue.popleft()
         if not queue:
-            del self._leaving[dest]
+            self._leaving.pop(dest, None)
 
-    def _put(self, dest: int, message: Leaving) -> None:
-        """Put the next piece of a message."""
-        number = int(self._sent[dest]) + 1
-        piece = message.data[message.sent : message.sent + self._piece]
-        at = (self.rank * _DEPTH + number % _DEPTH) * self._slot
+    def _put(self, dest: int, message: Leaving) -> bool:
+        """Put the next piece of a message, if there is room for enough of it."""
+        sent = int(self._sent[dest])
+        needed, free = self._units(message.data.size - message.sent), _UNITS - sent
+        free += int(self._acks[dest])
+        if free < min(needed, _UNITS // 4):
+            return False
+        unit = sent % _UNITS
+        units = min(needed, free, _UNITS - unit)
+        piece = message.data[message.sent : message.sent + units * self._unit]
         if piece.size:
-            self.communicator.put(piece, dest, self._window, at + _HEAD)
-        head = [number, message.kind, message.tag, message.data.size, piece.size, message.waits]
+            place = (self.rank * _UNITS + unit) * self._unit
+            self.communicator.put(piece, dest, self._window, place)
+        head = [sent + 1, message.kind, message.tag, message.data.size, piece.size, message.waits]
         data = np.array([*head, 0, 0], np.int64).view(np.uint8)
-        self.communicator.put_signal(data, dest, self._window, at)
-        self._sent[dest] = number
+        place = self._heads_at + (self.rank * _UNITS + unit) * _HEAD
+        self.communicator.put_signal(data, dest, self._window, place)
+        self._sent[dest] = sent + units
         message.sent += piece.size
+        return True
 
     def _arrive(self, message: Arrived) -> None:
         for wanted in self._wanted:
@@ -269,6 +277,7 @@ class Post:
         else:
             told = Leaving(0, np.empty(0, np.uint8), _MATCHED, message.waits)
             self._leaving.setdefault(message.source, deque()).append(told)
+            self._push(message.source)  # now: this rank may not wait for a message again
 
     def drain(self, until: float) -> None:
         """Move messages on until all have been read, or the clock says `until`."""

@@ -31,7 +31,8 @@ class SharedBound:
     """A program on a block size and arithmetic, ready to run on rank `rank`'s buffers.
 
     number: how many tiles a call takes. awaited: per level, whom the rank waits for before it.
-    kept: of slots 0 and 1 of staging, the buffers of the last small call and its passes.
+    small: whether views of the buffers are kept. kept: of slots 0 and 1 of staging, which such
+    calls use, the buffers of the last one and its passes.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class SharedBound:
             ranges = Ranges(order, layout, rank, block, tiles.lengths(low, last))
             self._passes.append([ranges.passes(level) for level in operations])
         used = block * (layout.inputs + layout.outputs) * arithmetic.held.itemsize
-        self._small = self.number == 1 and used <= _KEPT
+        self.small = self.number == 1 and used <= _KEPT
         self.kept: list[tuple[object, object, list[list[Work]]]] = [(self, self, [])] * 2
 
     def last(self, slot: int, source: Array | None, target: Array | None) -> list[list[Work]]:
@@ -74,7 +75,7 @@ class SharedBound:
             return buffer[first + part.start : first + part.stop]
 
         levels = [[self._work(one, view) for one in level] for level in self._passes[1]]
-        if self._small:
+        if self.small:
             self.kept[slot] = source, target, levels
         return levels
 

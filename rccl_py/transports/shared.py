@@ -10,8 +10,8 @@ A call runs tile by tile (:mod:`rccl_py.transports.tiles`), and tiles use differ
 a rank may begin tile k + 1 while another still reads tile k. To begin k + 2, which may write where
 k was, it must have met all in k + 1, so all are done with k. Hence nobody waits at a tile's end.
 
-Calls of one or two tiles use slots 0 and 1, which stay in the L3 cache. Longer ones go around in
-the others: memory that another core has just read is slow to write, most of all where cores do not
+Small calls use slots 0 and 1, for which the views of their buffers are kept. Others go around in
+the rest: memory that another core has just read is slow to write, most of all where cores do not
 share an L3 cache. Measured with tiles of 1 MiB and two ranks, us/MiB of an allreduce:
 
     slots gone around in             2     4     8    16
@@ -48,7 +48,7 @@ CONTROL = 4096  # bytes of a segment before its staging: a page
 _LINE = 64  # bytes of a cache line
 TILE = 1 << 20  # bytes of a slot: two are more than an L2 cache, whence it is slow to take them
 CROWDED = 2  # times as much where ranks share cores, and a meet has to wait for turns on them
-_RING = 8  # slots that a call of more than two tiles uses at least, where there are as many
+_RING = 8  # slots that calls go around in at least, where there are as many
 _POLLS = 2_000  # about 0.1 ms: longer than a tile takes
 _YIELDS = 2_000  # about 1 ms, in which another rank that was put off a core gets one
 _TEXT = bytes(HEAD - 5) + b"texts"  # the head of exchange_texts
@@ -121,13 +121,11 @@ class SharedPlane:
         return self._memories[key]
 
     def _turns(self, tiles: int) -> list[int]:
-        """Return the slots that the next `tiles` tiles use in turn; never the last one's first."""
+        """Return the slots that the next `tiles` tiles use in turn, from after the last one's."""
         many = min(self._slots - 2, max(_RING, tiles))
-        if tiles <= 2 or many < 2:
+        if many < 2:
             return [self._tiles & 1, 1 - (self._tiles & 1)]
-        first = (self._last + 1) % many
-        self._last = (first + tiles - 1) % many
-        return [2 + (first + i) % many for i in range(many)]
+        return [2 + (self._last - 1 + i) % many for i in range(many)]
 
     def _collective(
         self,
@@ -146,8 +144,11 @@ class SharedPlane:
             if kept[0] is source and kept[1] is target:
                 works = kept[2]
             else:
-                works = bound.last(half, source, target)
+                slot = half if bound.small else self._turns(1)[0]
+                works = bound.last(slot, source, target)
             clock = self._arrive(head, clock, works[0])
+            if not bound.small:
+                self._last = slot
             apply(works[1])
             if len(works) > 2:
                 self._finish(bound.awaited, works)
@@ -159,8 +160,9 @@ class SharedPlane:
         self._finish(bound.awaited, [map(next, level) for level in levels])
         for _ in range(2, bound.number):
             self._tile(bound.awaited, [map(next, level) for level in levels])
-        slot = slots[(bound.number - 1) % len(slots)]
-        self._tile(bound.awaited, bound.last(slot, source, target))
+        # Not before all are known to make this call, so that all go on from one slot.
+        self._last = slots[(bound.number - 1) % len(slots)]
+        self._tile(bound.awaited, bound.last(self._last, source, target))
         return clock
 
     def _arrive(self, head: bytes, clock: float, first: Iterable[Work]) -> float:
