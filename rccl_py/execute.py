@@ -44,13 +44,15 @@ def execute(
 ) -> None:
     """Run `steps` on buf[rank, slot, ...] in place; combine(destination, arriving) reduces.
 
-    All reads of a step come before all its writes. travel: what becomes of values that are read.
+    All reads of a step come before all its writes. travel: what becomes of values on the way to
+    another rank.
     """
     for step in steps:
         src, src_slot, dst, dst_slot, op = slots_of(step)
         moved = buf[src, src_slot]  # fancy indexing copies: these are the reads
         if travel is not None:
-            moved = travel(moved)
+            far = src != dst
+            moved[far] = travel(moved[far])
         reduces = op != COPY
         if reduces.any():
             to = dst[reduces], dst_slot[reduces]

@@ -85,8 +85,8 @@ class Arithmetic:
     """How elements are combined: by which reduction, of which type, summed in which type.
 
     dtype: the data's type, in which it travels. accumulate: the type partial results are held in
-    where they lie, None for the data's own. What a rank reads to send or to combine is rounded to
-    dtype, so a ring rounds at every hop and a direct exchange once.
+    where they lie, None for the data's own. What goes from rank to rank is rounded to dtype, so a
+    ring rounds at every hop and a direct exchange once.
     """
 
     op: ReduceOp
@@ -109,7 +109,7 @@ class Arithmetic:
         return self.op.ufunc
 
     def travel(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what a read of `array` yields: rounded to the data's type, in the held type."""
+        """Return what arrives of `array`: rounded to the data's type, in the held type."""
         return array.astype(self.dtype).astype(self.held) if self.rounds else array
 
 

@@ -1,6 +1,6 @@
 """What rounding does: accumulate holds partial results wider, what travels is of the data's type.
 
-The slow twin runs the chosen schedule slot by slot, held in one type and rounded on every read; it
+The slow twin runs the chosen schedule slot by slot, held in one type and rounded between ranks; it
 knows how a schedule is laid out, and nothing of how the library runs one.
 """
 
@@ -48,7 +48,7 @@ def call(collective: str, comms: list[Communicator], pairs, op="sum", **more) ->
 
 
 class Rounding(SlowBuffers):
-    """Slots held in a wide type; what is read from one is first rounded to the data's type."""
+    """Slots held in a wide type; what goes to another rank is rounded to the data's type."""
 
     def __init__(self, schedule: Schedule, block: int, pairs, held: np.dtype, dtype: np.dtype):
         wide = [tuple(None if b is None else b.astype(held) for b in pair) for pair in pairs]
@@ -60,8 +60,8 @@ class Rounding(SlowBuffers):
         for step in schedule:
             columns = ("src", "dst", "src_slot", "dst_slot", "count", "op")
             rows = list(zip(*(getattr(step, c).tolist() for c in columns)))
-            read = [(dst, dst_slot + i, op,
-                     self.slots[src][src_slot + i].astype(self.dtype).astype(self.held))
+            read = [(dst, dst_slot + i, op, self.slots[src][src_slot + i].copy() if src == dst
+                     else self.slots[src][src_slot + i].astype(self.dtype).astype(self.held))
                     for src, dst, src_slot, dst_slot, count, op in rows
                     for i in range(count)]  # fmt: skip
             for dst, slot, op, moved in read:
@@ -85,7 +85,7 @@ def rounded(schedule: Schedule, inputs: list[np.ndarray], held: np.dtype, combin
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", NARROW)
 @pytest.mark.parametrize("held", ["float", None])
-def test_an_allreduce_rounds_where_its_schedule_reads(family, name, held):
+def test_an_allreduce_rounds_where_its_schedule_sends(family, name, held):
     dtype = dtype_named(name)
     for n in SIZES:
         comms = ranks(n, family)
@@ -103,7 +103,7 @@ def test_an_allreduce_rounds_where_its_schedule_reads(family, name, held):
 @given(st.sampled_from(REDUCING), st.sampled_from(SIZES), st.sampled_from(NARROW),
        st.sampled_from(["half", "bfloat16", "float", "double"]), st.integers(0, 40),
        st.sampled_from(["sum", "prod", "max", "min"]), st.integers(0, 99))  # fmt: skip
-def test_any_reduction_in_any_wider_type_rounds_where_its_schedule_reads(
+def test_any_reduction_in_any_wider_type_rounds_where_its_schedule_sends(
     collective, n, name, held, count, op, seed
 ):
     dtype, wide = dtype_named(name), dtype_named(held)
@@ -167,6 +167,18 @@ def test_whole_numbers_held_wider_wrap_as_their_sum_does(n):
         comm.allreduce(np.array([120, -120], np.int8), target, accumulate="int32")
     wanted = np.array([120 * n, -120 * n]).astype(np.int8)
     assert all((target == wanted).all() for target in targets)
+
+
+@pytest.mark.parametrize("collective", ["reduce_scatter", "reduce"])
+def test_an_average_held_wider_is_divided_before_it_is_rounded(collective):
+    n = 2
+    for comm in (made := ranks(n, "direct")):  # the sum is above half's range
+        more = {"root": 0} if collective == "reduce" else {}
+        x = np.full(n, 60000.0, np.float16)
+        y = x[: 1 if collective == "reduce_scatter" else n].copy() * 0
+        getattr(comm, collective)(x, y, op="avg", accumulate="float", **more)
+        comm.kept = y
+    assert made[0].kept[0] == 60000.0
 
 
 def test_an_uneven_average_held_wider_is_divided_before_it_is_rounded():

@@ -16,7 +16,7 @@ from helpers import SIZES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rccl_py.timing import Task, Timetable, exchange
+from rccl_py.timing import Busy, Task, Timetable, exchange
 from rccl_py.timing.overlap import _KEPT
 from rccl_py.topology import load, lower
 
@@ -45,7 +45,7 @@ def timed(cases: list[Case], order: list[int] | None = None) -> list[tuple[float
     for k in order if order is not None else range(len(cases)):
         case = cases[k]
         busy = np.array(case.busy, dtype=np.float64)
-        uses = (lambda busy=busy: busy) if busy.any() else None
+        uses = (lambda busy=busy: Busy.of(busy)) if busy.any() else None
         after = [made[a] for a in case.after]
         made[k] = table.add(
             Task(float(case.seconds), after, float(case.release), uses, case.medium)

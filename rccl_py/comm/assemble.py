@@ -100,9 +100,11 @@ def _listen(mpi: Any) -> None:
 
 def _mpi_comm(mpi: Any, worlds: Sequence[int]) -> Any:
     """Return an MPI communicator of these processes, in this order; all of them call it."""
-    group = mpi.COMM_WORLD.Get_group().Incl(list(worlds))
+    world = mpi.COMM_WORLD.Get_group()
+    group = world.Incl(list(worlds))
     made = mpi.COMM_WORLD.Create_group(group, tag=1)
     group.Free()
+    world.Free()
     return made
 
 
@@ -151,6 +153,8 @@ def _require_all(comm: Any, timeout: float) -> None:
 def _worlds(mpi: Any, comm: Any) -> list[int]:
     group, world = comm.Get_group(), mpi.COMM_WORLD.Get_group()
     ranks = mpi.Group.Translate_ranks(group, list(range(comm.Get_size())), world)
+    group.Free()
+    world.Free()
     return [int(r) for r in ranks]
 
 
@@ -205,6 +209,7 @@ def init(
     rows = _announce(uid, n, rank, config)
     made = _mpi_comm(job().mpi, [row["world"] for row in rows])
     from_mpi(handle, made, topology, config, None)
+    made.Free()  # the communicator has its own duplicates
 
 
 # ---- out of another communicator ----------------------------------------------------------------
@@ -245,6 +250,7 @@ def split(core: ProcessCore, op: Op, joiner: Joiner) -> None:
     ranks = [r for _, r in mine]
     fabric = core.subset(ranks, joiner.config).fabric
     joiner.handle._member = _child(core, comm, fabric, joiner.config, f"split{color}")
+    comm.Free()
 
 
 def shrink(core: ProcessCore, excluded: list[int], joiner: Joiner) -> None:
@@ -262,6 +268,7 @@ def shrink(core: ProcessCore, excluded: list[int], joiner: Joiner) -> None:
     comm = _mpi_comm(core.job.mpi, [row["world"] for row in rows])
     fabric = core.subset(staying, joiner.config).fabric
     joiner.handle._member = _child(core, comm, fabric, joiner.config, "shrunk")
+    comm.Free()
 
 
 def grow(core: ProcessCore | None, n: int, uid: UniqueId | None, rank: int, joiner: Joiner) -> None:
@@ -298,3 +305,4 @@ def grow(core: ProcessCore | None, n: int, uid: UniqueId | None, rank: int, join
     child = ProcessCore(own, comm, planner, place, config, worlds, key, f"grown{key}", None)
     child.machine, child.run = machine, run
     joiner.handle._member = child.member
+    comm.Free()

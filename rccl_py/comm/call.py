@@ -39,7 +39,7 @@ Array = npt.NDArray[Any]
 Op = ReduceOp | PreMulSum | str
 
 UNEVEN = ("alltoallv", "allgatherv", "reduce_scatterv")
-SETUP = ("barrier", "split", "register_window", "finalize")
+SETUP = ("barrier", "split", "register_window", "finalize", "destroy")
 KINDS: tuple[str, ...] = (*COLLECTIVES, *UNEVEN, *SETUP)
 """What all ranks of a communicator call together, numbered for processes to compare."""
 OPS: tuple[str, ...] = (*(o.value for o in ReduceOp), PreMulSum.value)

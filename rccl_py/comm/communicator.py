@@ -33,6 +33,7 @@ from ..reduce_ops import PreMulSum, ReduceOp, op_named
 from ..units import LARGEST
 from . import setup
 from .call import (
+    KINDS,
     Call,
     Signature,
     checked_call,
@@ -200,7 +201,10 @@ class Communicator:
         if not isinstance(core, LocalCore):
             core.split(Op(member, plain_call("split"), member.place.default), joiner)
             return child
-        self._meet_child(child, setup.split(core, member.rank, joiner), joiner.config, core)
+        part = setup.Split(core, member.rank, joiner)
+        op = Op(member, plain_call("split", part), member.place.default)
+        part.op, child._pending = op, part
+        issue(op)
         return child
 
     def shrink(
@@ -229,7 +233,7 @@ class Communicator:
             raise InvalidArgument(
                 f"{where}: the caller is in exclude_ranks {excluded}: excluded ranks do not call"
             )
-        aborts = whole(int(flag), f"{where}: flag", 0, 1) == CommShrinkFlag.ABORT
+        aborts = whole(flag, f"{where}: flag", 0, 1) == CommShrinkFlag.ABORT
         core = member.core
         if aborts:
             core.fail(RemoteError(f"rank {member.rank} of {core.name} shrinks it with flag ABORT"))
@@ -248,7 +252,10 @@ class Communicator:
         """Return an id with which new ranks join by grow (ncclCommGetUniqueId)."""
         member = self._require("get_unique_id")
         uid = get_unique_id()
-        member.core.lead(uid)
+        if isinstance(member.core, LocalCore):
+            setup.lead(member.core, uid)
+        else:
+            member.core.leads_to = uid
         return uid
 
     def grow(
@@ -291,10 +298,8 @@ class Communicator:
 
     def _meet(self, meeting: Any, config: Config) -> None:
         """Wait for the others now, at the end of the group, or (nonblocking) not at all."""
-        if current():
-            meet_at_end(meeting)
-        elif config.blocks:
-            meeting.wait()
+        if config.blocks:
+            meet_at_end(meeting) if current() else meeting.wait()
 
     def _meet_child(self, child: Communicator, meeting: Any, config: Config, core: Any) -> None:
         if core.waits and config.blocks:
@@ -347,6 +352,8 @@ class Communicator:
 
         ncclCommRevoke. Raises InvalidArgument for flags other than 0, or a second time.
         """
+        if self._member is None and self._pending is None:
+            return  # like ncclCommRevoke(NULL)
         member = self._require("revoke", usable=False)
         whole(flags, f"revoke at rank {member.rank}: flags", 0, 0)
         if member.state != "open" or member.revoked:
@@ -539,7 +546,12 @@ class Communicator:
                 f"create_pre_mul_sum: scalar has {held.size} elements: expected 1"
             )
         kind = checked_dtype(held.dtype if datatype is None else datatype)
-        return PreMulSum(held.reshape(1).astype(kind), member)
+        scalar_array = held.reshape(1).astype(kind)
+        if kind.kind in "iu" and scalar_array[0] != held.reshape(1)[0]:
+            raise InvalidArgument(
+                f"create_pre_mul_sum: scalar {held.reshape(1)[0]} is no {name_of(kind)}"
+            )
+        return PreMulSum(scalar_array, member)
 
     def destroy_red_op(self, op: object) -> None:
         """Destroy a reduction of create_pre_mul_sum (ncclRedOpDestroy)."""
@@ -595,14 +607,14 @@ class Communicator:
             )
         if usable and member.state == "finalized":
             raise InvalidArgument(f"{what} at rank {member.rank}: the communicator is finalized")
-        if usable and member.inflight and not current():
+        if usable and member.inflight:
             if any(not launch.done for launch in member.inflight):
                 raise InvalidArgument(
                     f"{what} at rank {member.rank}: an earlier call is in progress: poll "
                     "get_async_error() until it is SUCCESS"
                 )
             member.inflight.clear()
-        if usable and what not in ("split", "shrink"):
+        if usable:
             member.require_usable(what)
         return member
 
@@ -616,9 +628,9 @@ class Communicator:
         except InvalidArgument as error:
             member.last_error = str(error)
             core = member.core
-            if isinstance(core, LocalCore) and not core.waits and not current():
+            if isinstance(core, LocalCore) and not core.waits and not current() and what in KINDS:
                 with LOCK:
-                    core.withdraw()  # the other ranks' calls that waited for this one
+                    core.withdraw_collectives()  # the others' parts of what was refused here
             raise
         except RcclError as error:
             member.last_error = str(error)
@@ -853,7 +865,7 @@ class Communicator:
         member = self._require("register_window")
         where = f"register_window at rank {member.rank}"
         held = flat(buffer, f"{where}: buffer", writes=True)
-        window = Window(held, whole(int(flags or 0), f"{where}: flags", 0, 3))
+        window = Window(held, whole(flags or 0, f"{where}: flags", 0, 3))
         call = plain_call("register_window", window)
         self._issue("register_window", lambda _: call, None)
         return window

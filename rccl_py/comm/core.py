@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from ..config import Config
 from ..errors import CollectiveMismatch, RcclError
-from ..fabric import F64, Fabric
+from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..planner import Plan, Planner
 from ..reduce_ops import finish
-from ..timing import exchange
+from ..timing import Busy, exchange
 from ..transports.program import Program
 from .call import Call, Signature, checked_dtype
 
@@ -51,10 +51,16 @@ class Core:
         self.revoked = False
         self.repeat: Any = None  # of ranks that are processes: the last call, ready once more
         self.last_plan: Plan | None = None
+        self.splits = 0
         # Names the folder of its flight records; that of its children too.
         self.run = f"{os.getpid()}.{next(_NUMBERS)}"
         self.machine: Any = None  # the Topology it was made of, if known: what it may grow on
         self._programs: dict[tuple[int, bool], Program] = {}
+
+    def split_name(self, color: int) -> str:
+        """Return the name of a part of the split that is being made."""
+        again = f".{self.splits}" if self.splits > 1 else ""
+        return f"split{color}{again}"
 
     @property
     def fabric(self) -> Fabric:
@@ -82,12 +88,10 @@ class Core:
 
     def messages(
         self, src: Sequence[int], dst: Sequence[int], size: Sequence[int]
-    ) -> tuple[float, Callable[[], F64]]:
+    ) -> tuple[float, Callable[[], Busy]]:
         """Return the seconds of messages posted at once, and how busy they keep links."""
-        allowed = tuple(PROTOCOLS)
-        ends = np.array(src, dtype=np.int32), np.array(dst, dtype=np.int32)
-        found = exchange(self.fabric, *ends, np.array(size, dtype=np.int64), allowed)
-        return found.seconds, lambda: found.busy
+        found = exchange(self.fabric, src, dst, size)
+        return found.seconds, found.used
 
     def uneven(self, calls: Sequence[Call]) -> tuple[list[int], list[int], list[int]]:
         """Return (src, dst, bytes) of the messages of a collective of unequal parts."""
@@ -112,15 +116,13 @@ def planner_of(fabric: Fabric, config: Config) -> Planner:
     return Planner(fabric, config.algo, config.proto, max_channels=config.max_ctas)
 
 
-def busy_of(plan: Plan) -> Callable[[], F64]:
+def busy_of(plan: Plan) -> Callable[[], Busy]:
     """Return how busy a plan keeps each link, in seconds, when asked."""
 
-    def busy() -> F64:
+    def busy() -> Busy:
         profile = plan.profile
-        slot = plan.block / profile.chunks
-        return (
-            profile.total_link * (slot * PROTOCOLS[plan.protocol].wire) / profile.fabric.bandwidth
-        )
+        wire = plan.block / profile.chunks * PROTOCOLS[plan.protocol].wire
+        return Busy.of(profile.total_link * wire / profile.fabric.bandwidth)
 
     return busy
 

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CollectiveMismatch, Deadlock, RcclError, RcclTimeout, RemoteError
@@ -111,6 +112,17 @@ class Job:
             try:
                 self.publish()
             except Exception:  # MPI may be gone already: then nobody is there to be told
+                return
+            self._limit_the_end()
+
+    def _limit_the_end(self) -> None:
+        """Have this process ended if MPI waits for a dead one at its end, as Open MPI does."""
+        for board, processes, ranks in self.boards:
+            others = [r for world, r in ranks.items() if world != self.world]
+            if any(processes.ended(r) and not board.read(r)[1].get("status") for r in others):
+                with suppress(ValueError):  # not the main thread
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    signal.setitimer(signal.ITIMER_REAL, 2 * _LINGER)
                 return
 
     def fail(self, key: str, error: RcclError) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..collectives import COLLECTIVES
 from ..config import Config
 from ..errors import CollectiveMismatch, InvalidArgument, InvalidUsage, RcclError, RemoteError
 from ..planner import Planner
-from ..timing import Task
+from ..timing import Task, exchanges
 from ..transports import local
 from .call import UNEVEN, Call
 from .core import Core, busy_of, counts_differ, in_rank_order, narrowed, share, widened
@@ -24,9 +24,8 @@ from .engine import error_of, progress
 from .member import Member
 from .onesided import OneSided
 from .op import Op, named, site_text
-from .place import LOCK, OPEN, TIMETABLE, Place, Stream
+from .place import LOCK, OPEN, TIMETABLE, Launch, Place, Stream
 from .records import dump_records
-from .unique_id import UniqueId
 from .window import Window
 
 __all__ = ["LocalCore", "mismatch"]
@@ -74,7 +73,6 @@ class LocalCore(Core):
         self._moves: list[tuple[Op, Op]] = []
         self.onesided = OneSided(self)
         self.windows: list[Window] = []
-        self.splitting: Any = None
         self.shrinking: Any = None
         self.growing: Any = None
         self.ran = 0
@@ -84,7 +82,8 @@ class LocalCore(Core):
     def activate(self, op: Op, ready: deque[Stream]) -> bool:
         """Take in a call at the head of its stream; return whether messages now wait for flush."""
         assert op.member is not None and op.call is not None
-        if self.failure is not None or self.revoked:
+        revoked = self.revoked and op.call.signature.collective != "split"
+        if self.failure is not None or revoked:
             try:
                 op.member.require_usable(str(op.call.signature))
             except RcclError as error:
@@ -148,14 +147,23 @@ class LocalCore(Core):
         for recv, data in held:
             if recv.call is not None and recv.call.target is not None:
                 recv.call.target[...] = data
-        ops = [op for pair in good for op in pair]
-        src = [s.member.rank for s, _ in good if s.member]
-        dst = [r.member.rank for _, r in good if r.member]
-        size = [s.call.source.nbytes for s, _ in good if s.call and s.call.source is not None]
-        self.time(ops, *self.messages(src, dst, size))
-        for op in ops:
+        self._time_messages(good)
+        for op in (op for pair in good for op in pair):
             op.finish()
             ready.append(op.stream)
+
+    def _time_messages(self, pairs: Sequence[tuple[Op, Op]]) -> None:
+        """Give messages their time: those between the same two launches leave together."""
+        groups: dict[tuple[int, int], int] = {}
+        rows, ends = [], {}
+        for send, recv in pairs:
+            assert send.member and recv.member and send.call and send.call.source is not None
+            key = id(send.launch), id(recv.launch)
+            group = groups.setdefault(key, len(groups))
+            rows.append((send.member.rank, recv.member.rank, send.call.source.nbytes, group))
+            ends[group] = [send, recv]
+        for group, found in enumerate(exchanges(self.fabric, *zip(*rows))):
+            self.time(ends[group], found.seconds, found.used)
 
     def _unlike(self, send: Op, recv: Op) -> CollectiveMismatch:
         assert send.member is not None and recv.member is not None
@@ -215,15 +223,8 @@ class LocalCore(Core):
             plan = self.planner.plan("allreduce", 1.0)
             self.time(ops, plan.time, busy_of(plan))
         else:
-            self._register(calls)
-
-    def _register(self, calls: list[Call]) -> None:
-        windows = [c.payload for c in calls]
-        for window in windows:
-            window.number, window.owner = len(self.windows), self
-            window.arrays = [w.own for w in windows]
-            window.sizes = [w.own.nbytes for w in windows]
-        self.windows.append(windows[0])
+            payloads = [call.payload for call in calls]
+            payloads[0].meet(self, payloads)
 
     def _run_planned(self, plan: Any, calls: list[Call]) -> None:
         first = calls[0]
@@ -265,12 +266,6 @@ class LocalCore(Core):
         else:
             ready.extend(streams)
 
-    def lead(self, uid: UniqueId) -> None:
-        """Let `uid` lead new ranks here, to grow."""
-        from .setup import growing
-
-        growing(self, uid)
-
     def poll(self, member: Member) -> None:
         """Look after calls in flight: nothing to do, they run when they meet."""
 
@@ -297,28 +292,38 @@ class LocalCore(Core):
                     )
 
     def withdraw(self) -> None:
-        """Forget the calls that wait for other ranks: one of them was refused or failed.
+        """Forget the calls that wait for other ranks: a group of theirs failed.
 
         Run later, beside calls of another attempt, they would move old buffers.
         """
         self._forget_meetings()
+        self._drop(lambda op: True)
+        for member in self.members:
+            member.turns.clear()
+
+    def withdraw_collectives(self) -> None:
+        """Forget the collectives that wait: a rank's part of one was refused."""
+        self._met.clear()
+        for key in [key for key in OPEN if key[0] == id(self) and len(key) == 2]:
+            OPEN.discard(key)
+        self._drop(lambda op: op.call is not None and op.call.signature.peer < 0)
+
+    def _drop(self, which: Callable[[Op], bool]) -> None:
+        """Take launches with such calls, that have not run, off their streams."""
+
+        def waits(launch: Launch) -> bool:
+            own = (o for o in launch.ops if o.member is not None and o.member.core is self)
+            return any(which(op) for op in own if not op.done)
+
         streams = {id(s): s for m in self.members for s in m.place.streams}
         for stream in streams.values():
-            kept = [
-                launch
-                for launch in stream.queue
-                if not any(o.member and o.member.core is self and not o.done for o in launch.ops)
-            ]
-            if len(kept) < len(stream.queue):
+            gone = [launch for launch in stream.queue if waits(launch)]
+            if gone:
+                stream.queue = deque(launch for launch in stream.queue if launch not in gone)
                 for member in stream.place.members:
-                    member.inflight = [
-                        launch for launch in member.inflight
-                        if launch in kept or launch not in stream.queue
-                    ]  # fmt: skip
-                stream.queue = deque(kept)
+                    member.inflight = [one for one in member.inflight if one not in gone]
         for member in self.members:
             member.collectives = self.ran
-            member.turns.clear()
         progress(streams.values())
 
     def __del__(self) -> None:
@@ -352,8 +357,8 @@ class LocalCore(Core):
         return next(iter(self._messages.values()), None) or self.onesided.waiting()
 
     def end_meetings_of_the_gone(self) -> None:
-        """Fail a split, shrink or grow that waits for a rank that has ended its program."""
-        for meeting in (self.splitting, self.shrinking, self.growing):
+        """Fail a shrink or grow that waits for a rank that has ended its program."""
+        for meeting in (self.shrinking, self.growing):
             for rank in meeting.missing() if meeting is not None and not meeting.complete else ():
                 left = self.members[rank].place.left if rank < self.nranks else None
                 if left is not None:

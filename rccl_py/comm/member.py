@@ -43,7 +43,7 @@ class Member:
         self.revoked = False
         self.inflight: list[Launch] = []
         self.last_error = ""
-        self.born = place.host
+        self.born = place.end()
         self.recorder = Recorder(core.nranks, rank, core.name)
         self.signals: dict[tuple[int, int, int], int] = {}
 
@@ -67,7 +67,7 @@ class Member:
         """Raise what a call on a failed or revoked communicator raises."""
         if self.core.failure is not None:
             raise failed_before(self.core.failure, f"{what} at rank {self.rank}")
-        if self.revoked or self.core.revoked:
+        if (self.revoked or self.core.revoked) and what != "split":
             raise InvalidUsage(
                 f"{what} at rank {self.rank}: communicator {self.core.name} is revoked; only "
                 "split, shrink and destroy are left"

@@ -97,7 +97,7 @@ class Stream:
 
     @property
     def elapsed(self) -> float:
-        """Modelled seconds from the start to the end of what was put on this stream."""
+        """The modelled second at which all that was put on this stream is done."""
         with LOCK:
             self._require_idle("elapsed")
             TIMETABLE.settle()

@@ -21,7 +21,7 @@ from ..planner import Plan, Planner
 from ..timing import Task
 from ..transports.mailbox import Mailbox, Message
 from ..transports.mpi import HeadsDiffer, MpiTransport
-from .call import UNEVEN, Call, Signature
+from .call import UNEVEN, Call, Signature, plain_call
 from .core import Core, busy_of, narrowed, widened
 from .engine import error_of
 from .exchange import run_uneven
@@ -400,14 +400,17 @@ class ProcessCore(Core):
     def release(self, member: Member, *, orderly: bool) -> None:
         """Free what the communicator holds; collective when it is orderly and nothing failed."""
         self.repeat = None
-        if orderly and self.failure is None and not self.revoked:
-            self.transport.exchange_texts("")
-            self.mailbox.close()
-            self.transport.close()
-        else:
-            self.mailbox.close()
-            self.transport.abandon()
-        self.job.cores.pop(self.key, None)
+        orderly = orderly and self.failure is None and not self.revoked
+        try:
+            if orderly:
+                op = Op(member, plain_call("destroy"), member.place.default)
+                member.number(op)
+                self.run_one(op)
+        finally:
+            orderly = orderly and self.failure is None
+            self.mailbox.close(orderly=orderly)
+            (self.transport.close if orderly else self.transport.abandon)()
+            self.job.cores.pop(self.key, None)
 
 
 def told_call(number: int, again: Repeat) -> str:

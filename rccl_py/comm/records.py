@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import RcclError
+
 if TYPE_CHECKING:
     from .member import Member
 
@@ -53,5 +55,5 @@ def dump_records(core: Any, reason: str) -> None:
         for member in members if folder is not None else ():
             assert folder is not None
             member.recorder.write(folder, reason)
-    except OSError:
+    except (OSError, RcclError):
         return  # a full disk must not hide what went wrong

@@ -19,8 +19,7 @@ from ..fabric import Fabric
 from .core import Core, planner_of
 from .local import TIMEOUT, LocalCore
 from .machines import machine_for, placed
-from .member import failed_before
-from .op import named
+from .op import Op, named
 from .place import LOCK, Place
 from .unique_id import UniqueId
 
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Joiner",
     "Meeting",
+    "Split",
     "grow",
-    "growing",
     "here",
     "init",
     "larger_fabric",
+    "lead",
     "shrink",
-    "split",
 ]
 
 
@@ -202,36 +201,38 @@ def _hand_out(core: LocalCore, ordered: Sequence[Joiner]) -> None:
 # ---- split, shrink, grow ------------------------------------------------------------------------
 
 
-def split(core: LocalCore, rank: int, joiner: Joiner) -> Meeting:
-    """Come to the meeting of all ranks; the last one makes the parts."""
-    with LOCK:
-        if core.failure is not None:
-            raise failed_before(core.failure, f"split at rank {rank}")
-        meeting: Meeting | None = core.splitting
-        if meeting is None or meeting.complete:
+class Split:
+    """A rank's part of a split: a call that meets those of the other ranks, like a collective."""
 
-            def make(joined: dict[int, Joiner]) -> None:
-                core.splitting = None
-                _make_parts(core, joined)
+    def __init__(self, core: LocalCore, rank: int, joiner: Joiner) -> None:
+        self.core, self.rank, self.joiner = core, rank, joiner
+        self.what = f"split of {core.name}"
+        self.op: Op | None = None
 
-            what = f"split of {core.name}"
-            meeting = core.splitting = Meeting(what, range(core.nranks), make, core.timeout)
-        meeting.join(rank, joiner)
-        core.end_meetings_of_the_gone()
-        return meeting
+    @property
+    def error(self) -> RcclError | None:
+        """What went wrong with the call."""
+        return self.op.error if self.op is not None else None
 
+    def missing(self) -> list[int]:
+        """Return the ranks that have not made the call."""
+        if self.op is None or self.op.member is None:
+            return []
+        return [m.rank for m in self.core.lacking(self.op) if m.rank != self.rank]
 
-def _make_parts(core: LocalCore, joined: dict[int, Joiner]) -> None:
-    """Give every rank its part: ranks of one colour together, by key, then by rank."""
-    by_color: dict[int, list[tuple[int, int]]] = {}
-    for rank, joiner in joined.items():
-        color, key = joiner.wish
-        if color is not None:
-            by_color.setdefault(color, []).append((key, rank))
-    for color, members in sorted(by_color.items()):
-        ranks = [rank for _, rank in sorted(members)]
-        ordered = [joined[r] for r in ranks]
-        _make_child(core, ranks, ordered, f"split{color}")
+    @staticmethod
+    def meet(core: LocalCore, parts: Sequence[Split]) -> None:
+        """Make the communicators: ranks of one colour together, by key, then by rank."""
+        core.splits += 1
+        by_color: dict[int, list[tuple[int, int]]] = {}
+        for part in parts:
+            color, key = part.joiner.wish
+            part.joiner.handle._pending = None
+            if color is not None:
+                by_color.setdefault(color, []).append((key, part.rank))
+        for color, members in sorted(by_color.items()):
+            ranks = [rank for _, rank in sorted(members)]
+            _make_child(core, ranks, [parts[r].joiner for r in ranks], core.split_name(color))
 
 
 def _make_child(core: LocalCore, ranks: list[int], ordered: list[Joiner], what: str) -> None:
@@ -288,8 +289,8 @@ def _make_smaller(core: LocalCore, joined: dict[int, Joiner]) -> None:
     _make_child(core, ranks, [joined[r] for r in ranks], "shrunk")
 
 
-def growing(core: LocalCore, uid: UniqueId) -> None:
-    """Note that `uid` leads to `core`."""
+def lead(core: LocalCore, uid: UniqueId) -> None:
+    """Let `uid` lead new ranks to `core`, to grow."""
     _GROWING[bytes(uid)] = core
 
 

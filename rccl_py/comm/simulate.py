@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..collectives import COLLECTIVES
-from ..timing import Task, Timetable
+from ..timing import Task, Timetable, exchanges
 from .call import UNEVEN
 from .core import Core, busy_of
 from .op import Op
@@ -72,23 +72,20 @@ def _collective(core: Core, ops: list[Op]) -> Task:
 
 
 def _exchanges(core: Core, ops: Sequence[Op]) -> list[Task]:
-    """Return one task for all sends and receives, and one for each put and each signal."""
-    rows: list[tuple[int, int, int]] = []
-    alone: list[list[tuple[int, int, int]]] = []
+    """Return one task for the messages of each two ranks, and one for each put and each signal."""
+    rows: list[tuple[int, int, int, int]] = []
+    pairs: dict[tuple[int, ...], int] = {}
+    senders = {op.member.rank for op in ops if op.member is not None}
     for op in ops:
         assert op.member is not None and op.call is not None
-        signature, rank = op.call.signature, op.member.rank
+        kind, rank, peer = op.call.signature.collective, op.member.rank, op.call.signature.peer
         data = op.call.source if op.call.source is not None else op.call.target
-        if signature.collective in ("put_signal", "signal"):
-            alone.append([(rank, signature.peer, 0 if data is None else data.nbytes)])
-        elif signature.collective == "send" and data is not None:
-            rows.append((rank, signature.peer, data.nbytes))
-        elif signature.collective == "recv" and data is not None:
-            senders = {o.member.rank for o in ops if o.member is not None}
-            if signature.peer not in senders:  # the sender's call is another process's to know
-                rows.append((signature.peer, rank, data.nbytes))
-    tasks = []
-    for together in [rows, *alone] if rows else alone:
-        seconds, busy = core.messages(*(list(c) for c in zip(*together)))
-        tasks.append(Task(seconds, busy=busy, medium=core.fabric.domain))
-    return tasks
+        size = 0 if data is None else data.nbytes
+        ends = (peer, rank) if kind == "recv" else (rank, peer)
+        if kind in ("put_signal", "signal"):
+            rows.append((*ends, size, pairs.setdefault((*ends, len(rows)), len(pairs))))
+        elif kind == "send" or (kind == "recv" and peer not in senders):
+            # A recv alone: the sender's call is another process's to know.
+            rows.append((*ends, size, pairs.setdefault(ends, len(pairs))))
+    found = exchanges(core.fabric, *zip(*rows)) if rows else []
+    return [Task(e.seconds, busy=e.used, medium=core.fabric.domain) for e in found]

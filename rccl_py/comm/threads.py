@@ -33,12 +33,13 @@ def run(
     nranks: int | None = None,
     algo: str | None = None,
     proto: str | None = None,
-    timeout: float = 30.0,
+    timeout: float | None = None,
     config: Config | None = None,
 ) -> list[Any]:
     """Call ``fn(comm, *args)`` on every rank of a machine at once and return the results by rank.
 
-    timeout: seconds a rank waits inside one call before it says who is missing.
+    timeout: seconds a rank waits inside one call before it says who is missing (None: as config
+    says, or 30).
     Raises the first error of the lowest rank that failed by itself.
     """
     settings = Config(algo=algo, proto=proto).merged(config)
@@ -46,7 +47,8 @@ def run(
     fabric = placed(machine, nranks)
     places = [Place() for _ in range(fabric.nranks)]
     core = LocalCore(planner_of(fabric, settings), places, settings, waits=True)
-    core.machine, core.timeout = machine, timeout
+    core.machine = machine
+    core.timeout = core.timeout if timeout is None else timeout
     results: list[Any] = [None] * core.nranks
     errors: dict[int, BaseException] = {}
 

@@ -5,6 +5,7 @@ Owns Window and WaitSignalDesc, and the checks of one-sided calls. Knows no engi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,15 @@ class Window:
         self.arrays: list[Array] = []  # of all ranks, where they are in this process
         self.closed = False
         self.owner: Any = None
+
+    @staticmethod
+    def meet(core: Any, windows: Sequence[Window]) -> None:
+        """Make one window of the buffers all ranks of a process have registered."""
+        for window in windows:
+            window.number, window.owner = len(core.windows), core
+            window.arrays = [w.own for w in windows]
+            window.sizes = [w.own.nbytes for w in windows]
+        core.windows.append(windows[0])
 
     @property
     def is_valid(self) -> bool:

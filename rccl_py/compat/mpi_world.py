@@ -16,7 +16,7 @@ from .mpi_post import Post
 __all__ = ["Seat", "alone", "use", "world"]
 
 _MACHINE = "mi300x-8"  # of a rank alone: any would do
-_PATIENCE = 1e6  # s a rank waits for others, as MPI sets no limit; circles and ends are seen anyway
+_PATIENCE = 600.0  # s a rank waits for others: MPI sets no limit, people at a keyboard take long
 
 
 class Seat:

@@ -4,11 +4,12 @@ Knows no algorithm and no buffer.
 """
 
 from .estimate import Loads, Profile, profile
-from .exchange import Exchange, exchange
-from .overlap import Task, Timetable
+from .exchange import Exchange, exchange, exchanges
+from .overlap import Busy, Task, Timetable
 from .timeline import Part, Timeline
 
 __all__ = [
+    "Busy",
     "Exchange",
     "Loads",
     "Part",
@@ -17,5 +18,6 @@ __all__ = [
     "Timeline",
     "Timetable",
     "exchange",
+    "exchanges",
     "profile",
 ]

@@ -1,6 +1,6 @@
 """Time of messages posted together: sends and receives of a group, and uneven collectives.
 
-Owns the estimate of one exchange. Like a phase of a schedule (rccl_py.timing.estimate), but with
+Owns the estimate of exchanges. Like a phase of a schedule (rccl_py.timing.estimate), but with
 bytes instead of slots: T = launch + latency + messages + max(busiest link, memory).
 """
 
@@ -13,51 +13,83 @@ import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import PROTOCOLS
-from ..schedule import I32
+from .overlap import Busy
 
-__all__ = ["Exchange", "exchange"]
+__all__ = ["Exchange", "exchange", "exchanges"]
+
+Ints = npt.ArrayLike
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Exchange:
-    """seconds: from the call to the last byte. busy: float64[nlinks], s each link is used."""
+    """seconds: from the call to the last byte. busy: links and the seconds each is used."""
 
     seconds: float
-    busy: F64
+    busy: Busy
     protocol: str
 
+    def used(self) -> Busy:
+        """Return `busy`; what a Task asks for."""
+        return self.busy
 
-def exchange(
-    fabric: Fabric,
-    src: I32,
-    dst: I32,
-    size: npt.NDArray[np.int64],
-    protocols: tuple[str, ...] = tuple(PROTOCOLS),
-) -> Exchange:
-    """Return the time of messages src[i] -> dst[i] of size[i] bytes, all posted at once.
 
-    The fastest of `protocols` is taken. A message to oneself is a copy in memory.
+def exchange(fabric: Fabric, src: Ints, dst: Ints, size: Ints) -> Exchange:
+    """Return the time of messages src[i] -> dst[i] of size[i] bytes, all posted at once."""
+    found = exchanges(fabric, src, dst, size, np.zeros(np.size(src), dtype=np.int64))
+    return found[0] if found else Exchange(fabric.launch, Busy.nothing(), "LL")
+
+
+def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> list[Exchange]:
+    """Return the time of each group of messages as if it were alone, under its fastest protocol.
+
+    group: int64, 0 to the number of groups - 1, of each message. A message to oneself is a copy in
+    memory.
     """
-    n = fabric.nranks
     src, dst = np.asarray(src, dtype=np.int32), np.asarray(dst, dtype=np.int32)
+    size, group = np.asarray(size, dtype=np.float64), np.asarray(group, dtype=np.int64)
+    if not len(group):
+        return []
+    count = int(group.max()) + 1
+    memory = _most(count, group, src, size, dst, size) / fabric.memory
     far = src != dst
-    memory = np.bincount(src, weights=size, minlength=n)
-    memory += np.bincount(dst, weights=size, minlength=n)
-    local = float(memory.max(initial=0.0)) / fabric.memory
-    busy = np.zeros(fabric.nlinks)
-    if not far.any():
-        return Exchange(fabric.launch + local, busy, next(iter(protocols)))
-    there, back = src[far], dst[far]
+    there, back, which = src[far], dst[far], group[far]
+    latency, spent = np.zeros((3, count)), np.zeros(count)
+    if len(which):
+        hops = fabric.latency(there, back)
+        for p in range(3):
+            np.maximum.at(latency[p], which, hops[p])
+        spent = _most(count, which, there, fabric.message(there, back))
     routes = fabric.routes(there, back)
-    load = size[far][routes.row] * routes.share
-    busy = np.bincount(routes.link, weights=load, minlength=fabric.nlinks) / fabric.bandwidth
-    latency = fabric.latency(there, back).max(axis=1)
-    spent = np.bincount(there, weights=fabric.message(there, back), minlength=n).max()
-    found = {
-        name: float(latency[p.index] + max(busy.max() * p.wire, local))
-        for name, p in PROTOCOLS.items()
-        if name in protocols
-    }
-    best = min(found, key=lambda name: found[name])
-    seconds = fabric.launch + float(spent) + found[best]
-    return Exchange(seconds, busy * PROTOCOLS[best].wire, best)
+    owner = which[routes.row]
+    key, at = np.unique(owner * fabric.nlinks + routes.link, return_inverse=True)
+    load = np.bincount(at, weights=size[far][routes.row] * routes.share, minlength=len(key))
+    owner, link = np.divmod(key, fabric.nlinks)
+    busy = load / fabric.bandwidth[link]
+    busiest = np.zeros(count)
+    np.maximum.at(busiest, owner, busy)
+    names = list(PROTOCOLS)
+    wires = np.array([PROTOCOLS[name].wire for name in names])
+    order = [PROTOCOLS[name].index for name in names]
+    total = latency[order] + np.maximum(busiest * wires[:, None], memory)
+    best = total.argmin(axis=0)
+    ends = np.searchsorted(owner, np.arange(count + 1))
+    return [
+        Exchange(
+            float(fabric.launch + spent[g] + total[best[g], g]),
+            Busy(link[a:b], busy[a:b] * wires[best[g]]),
+            names[best[g]],
+        )
+        for g, (a, b) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist()))
+    ]
+
+
+def _most(count: int, group: npt.NDArray[np.int64], *parts: npt.NDArray[np.number]) -> F64:
+    """Return per group the largest sum over a rank; parts: ranks, values, ranks, values, ..."""
+    ranks = np.concatenate(parts[::2]).astype(np.int64)
+    values = np.concatenate(parts[1::2])
+    groups = np.tile(group, len(parts) // 2)
+    n = int(ranks.max(initial=0)) + 1
+    key, at = np.unique(groups * n + ranks, return_inverse=True)
+    most = np.zeros(count)
+    np.maximum.at(most, key // n, np.bincount(at, weights=values, minlength=len(key)))
+    return most

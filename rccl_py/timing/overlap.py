@@ -17,20 +17,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ..fabric import F64
 
-__all__ = ["Task", "Timetable"]
+__all__ = ["Busy", "Task", "Timetable"]
 
-_KEPT = 512  # operations whose times are left open; then they are settled without later ones
+Ints = npt.NDArray[np.int64]
+
+_KEPT = 8192  # operations whose times are left open; then they are settled without later ones
+
+
+class Busy(NamedTuple):
+    """Links an operation uses. link: int64, ascending. seconds: float64, how long while alone."""
+
+    link: npt.NDArray[np.int64]
+    seconds: F64
+
+    @staticmethod
+    def nothing() -> Busy:
+        """Return what uses no link."""
+        return Busy(np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    @staticmethod
+    def of(seconds: F64) -> Busy:
+        """Return the links of float64[nlinks] that are used at all."""
+        link = np.flatnonzero(seconds)
+        return Busy(link, seconds[link])
 
 
 class Task:
     """An operation. seconds: alone. after: operations that must have ended. release: earliest s.
 
-    busy(): float64[nlinks], seconds each link is used, None where it uses none (computation).
+    busy(): the links it uses and for how long, None where it uses none (computation).
     medium: whose links those are; only tasks of one medium slow each other. start, end: seconds,
     once settled.
     """
@@ -42,7 +64,7 @@ class Task:
         seconds: float,
         after: Iterable[Task] = (),
         release: float = 0.0,
-        busy: Callable[[], F64] | None = None,
+        busy: Callable[[], Busy] | None = None,
         medium: object = None,
     ) -> None:
         self.seconds, self.release, self.busy, self.medium = seconds, release, busy, medium
@@ -51,23 +73,24 @@ class Task:
         self.end = -1.0
 
 
-def _speeds(use: F64) -> F64:
-    """Return max-min fair speeds, at most 1; use : float64[tasks, links], share of each at 1."""
-    count = len(use)
-    speed, open_ = np.zeros(count), np.ones(count, dtype=bool)
-    while open_.any():
-        left = 1.0 - speed[~open_] @ use[~open_]
-        wanted = use[open_].sum(axis=0)
+def _speeds(task: Ints, link: Ints, use: F64, count: int) -> F64:
+    """Return max-min fair speeds, at most 1: task[e] at speed 1 takes use[e] of link[e]."""
+    speed, open_ = np.ones(count), np.ones(count, dtype=bool)
+    nlinks = int(link.max(initial=-1)) + 1
+    while True:
+        moving = open_[task]
+        wanted = np.bincount(link[moving], weights=use[moving], minlength=nlinks)
+        fixed = ~moving
+        taken = np.bincount(link[fixed], weights=(use * speed[task])[fixed], minlength=nlinks)
         tight = wanted > 1e-12
-        most = np.min(left[tight] / wanted[tight]) if tight.any() else 1.0
+        most = np.min((1.0 - taken[tight]) / wanted[tight]) if tight.any() else 1.0
         if most >= 1.0:
-            speed[open_] = 1.0
-            break
-        full = tight & (left <= wanted * (most * (1 + 1e-9)))
-        stopped = open_ & (use[:, full] > 0).any(axis=1)
-        speed[stopped] = most
+            return speed
+        full = tight & (1.0 - taken <= wanted * (most * (1 + 1e-9)))
+        stopped = np.zeros(count, dtype=bool)
+        stopped[task[moving & full[link]]] = True
+        speed[stopped] = max(most, 0.0)
         open_ &= ~stopped
-    return speed
 
 
 class Timetable:
@@ -150,8 +173,18 @@ def _together(tasks: list[Task]) -> list[float]:
             media.setdefault(id(task.medium), []).append(i)
     for shared in media.values():
         if len(shared) > 1:
-            use = np.array([tasks[i].busy() / tasks[i].seconds for i in shared])  # type: ignore[misc]
-            use = use[:, (use > 0).sum(axis=0) > 1]
-            for i, s in zip(shared, _speeds(use)):
-                speed[i] = float(s)
+            for i, s in zip(shared, _shared([tasks[i] for i in shared])):
+                speed[i] = s
     return speed
+
+
+def _shared(tasks: list[Task]) -> list[float]:
+    """Return the speeds of tasks on one medium."""
+    uses = [task.busy() for task in tasks if task.busy is not None]
+    owner = np.repeat(np.arange(len(uses)), [len(use.link) for use in uses])
+    each = [use.seconds / task.seconds for use, task in zip(uses, tasks)]
+    link, at = np.unique(np.concatenate([use.link for use in uses]), return_inverse=True)
+    crowded = np.bincount(at, minlength=len(link)) > 1  # alone on a link, none is slowed there
+    kept = crowded[at]
+    speeds = _speeds(owner[kept], at[kept], np.concatenate(each)[kept], len(tasks))
+    return [float(s) for s in speeds]

@@ -24,6 +24,8 @@ from .program import Extents, Program
 __all__ = ["Buffers", "run"]
 
 Array = npt.NDArray[Any]
+Row = tuple[Array, Array, bool, bool]
+"""source, target, is it a copy, does it come from another rank"""
 Buffers = tuple[Array | None, Array | None]
 """A rank's flat input and output, None where the collective gives it none."""
 
@@ -119,7 +121,7 @@ class _Columns:
         self.memory = memory
         self.extents = Extents(program, block)
         k = program.schedule.layout.chunks
-        self.by_position: list[list[list[tuple[Array, Array, bool]]]] = [[] for _ in range(k)]
+        self.by_position: list[list[list[Row]]] = [[] for _ in range(k)]
         for facts in program.steps:
             self._add(slots_of(facts.step), facts.staged)
 
@@ -129,7 +131,7 @@ class _Columns:
         read = self.extents.ranges(src, src_slot, one)
         write = self.extents.ranges(dst, dst_slot, one)
         position = src_slot % self.extents.layout.chunks
-        opened: dict[int, list[tuple[Array, Array, bool]]] = {}
+        opened: dict[int, list[Row]] = {}
         columns = (
             src,
             read.buffer,
@@ -145,7 +147,7 @@ class _Columns:
             source, target = self.memory[s][sb], self.memory[d][db]
             if not length or source is None or target is None:
                 continue
-            row = (source[s0 : s0 + length], target[d0 : d0 + length], is_copy)
+            row = (source[s0 : s0 + length], target[d0 : d0 + length], is_copy, s != d)
             if staged:
                 opened.setdefault(c, []).append(row)
             else:
@@ -154,19 +156,17 @@ class _Columns:
             self.by_position[c].append(batch)
 
 
-def _run_column(
-    batches: list[list[tuple[Array, Array, bool]]], arithmetic: Arithmetic, tile: int
-) -> None:
+def _run_column(batches: list[list[Row]], arithmetic: Arithmetic, tile: int) -> None:
     """Run one position's rows in order, tile by tile; rows of one batch read before any writes."""
     length, combine = len(batches[0][0][0]) if batches else 0, arithmetic.ufunc
     with np.errstate(all="ignore"):
         for low in range(0, length, tile):
             cut = slice(low, low + tile)
             for batch in batches:
-                staged = [source[cut].copy() for source, _, _ in batch] if len(batch) > 1 else None
-                for i, (source, target, is_copy) in enumerate(batch):
+                staged = [source[cut].copy() for source, *_ in batch] if len(batch) > 1 else None
+                for i, (source, target, is_copy, far) in enumerate(batch):
                     moved, there = staged[i] if staged else source[cut], target[cut]
-                    if arithmetic.rounds:
+                    if far and arithmetic.rounds:
                         moved = arithmetic.travel(moved)
                     if is_copy:
                         there[...] = moved

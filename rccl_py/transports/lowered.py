@@ -40,7 +40,7 @@ class Place(NamedTuple):
 class Operation(NamedTuple):
     """``into := taken`` or, with a `kept`, ``into := kept combined with taken``.
 
-    travels: whether `kept` and `taken` are read as a transfer reads (rounded, if it rounds).
+    travels: whether `kept` and `taken` come from another rank (rounded, if the arithmetic rounds).
     """
 
     kept: Place | None
@@ -50,7 +50,7 @@ class Operation(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """Where a slot's value is, and whether it is read from there as a transfer reads."""
+    """Where a slot's value is, and whether it comes from another rank."""
 
     place: Place
     travels: bool
@@ -89,16 +89,16 @@ class _Lowering:
         """Lower one row. read: others read its result; lives: its slot's place is staging."""
         self._settle_readers(dst_slot)
         if src == self.rank:
-            taken, source = self._value(src_slot).place, self._source(src_slot)
+            value, source = self._value(src_slot), self._source(src_slot)
         else:
-            taken, source = Place(STAGED, src, src_slot), None
+            value, source = _Value(Place(STAGED, src, src_slot), True), None
         into = self._home(dst_slot, lives)
         if reduces:
-            self._put(self._value(dst_slot), taken, into, dst_slot)
+            self._put(self._value(dst_slot), value, into, dst_slot)
         elif read:
-            self._put(None, taken, into, dst_slot)
+            self._put(None, value, into, dst_slot)
         else:
-            self.values[dst_slot] = _Value(taken, True)
+            self.values[dst_slot] = value
             self.late[dst_slot] = _Late(into, source)
 
     def end_level(self) -> None:
@@ -122,16 +122,16 @@ class _Lowering:
 
     def _value(self, slot: int) -> _Value:
         if slot < self.outputs.start:
-            return _Value(Place(SOURCE, self.rank, slot), True)
+            return _Value(Place(SOURCE, self.rank, slot), False)
         return self.values[slot]
 
     def _source(self, slot: int) -> int | None:
         late = self.late.get(slot)
         return self.alias[slot] if late is None else late.source
 
-    def _put(self, kept: _Value | None, taken: Place, into: Place, slot: int) -> None:
-        travels = kept is not None and kept.travels, True
-        self.operations.append(Operation(kept and kept.place, taken, into, travels))
+    def _put(self, kept: _Value | None, taken: _Value, into: Place, slot: int) -> None:
+        travels = kept is not None and kept.travels, taken.travels
+        self.operations.append(Operation(kept and kept.place, taken.place, into, travels))
         self.values[slot] = _Value(into, False)
         self.late.pop(slot, None)
 

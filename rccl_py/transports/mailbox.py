@@ -147,8 +147,10 @@ class Mailbox:
         ]
         self._moving.append(message)
 
-    def close(self) -> None:
-        """Take part no more; what has not left is given up."""
+    def close(self, *, orderly: bool) -> None:
+        """Take part no more; what has not left is given up. Collective when it is orderly."""
         self._open = False
+        if orderly:
+            self.comm.Free()  # MPI keeps it until what is still on its way has arrived
         self._leaving.clear()
         self._moving.clear()

@@ -137,14 +137,13 @@ class MessagePlane:
             into = view(row.write)
             if row.peer == self.rank:
                 taken = view(row.read) if exchange.apart else view(row.read).copy()
-                travels = True, True
             elif row.is_copy and exchange.apart:
                 self._receive(into, row.peer, row.tag)
                 continue
             else:
-                taken, travels = np.empty_like(into), (False, False)  # the sender has rounded
+                taken = np.empty_like(into)  # of what the sender has rounded
                 self._receive(taken, row.peer, row.tag)
-            function = combiner(arithmetic, not row.is_copy, (False, travels[1]))
+            function = combiner(arithmetic, not row.is_copy, (False, False))
             works.append((function, into, taken, into))
         for row in exchange.leaving:
             self._send(arithmetic.travel(view(row.read)), row.peer, row.tag)
