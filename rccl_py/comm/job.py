@@ -11,6 +11,7 @@ has come is no part of a circle.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CollectiveMismatch, Deadlock, RcclError, RcclTimeout, RemoteError
+from ..transports.board import ROOM
 from .deadlock import circle, told
 from .op import named
 
@@ -32,6 +34,8 @@ __all__ = ["Job", "Need", "job"]
 _LOOK = 0.01  # seconds between looks at the other processes
 _TELL = 0.02  # seconds a wait lasts before it is told on the board
 _CIRCLE = 0.05  # seconds between searches for a circle
+_FAILURES = 32  # failed communicators that are still told of, the latest
+_TEXT = 4000  # characters of an error that are told
 _LINGER = 2.0  # seconds a process that has failed gives the others to hear of it
 
 
@@ -83,7 +87,7 @@ class Job:
         self._needs: list[Need] = []
         self._looked = self._searched = 0.0
         self._suspect: list[tuple[str, str]] | None = None
-        atexit.register(self.leave, "has ended its program")
+        atexit.register(self._end)
         self._hook()
 
     def run(self) -> str:
@@ -94,15 +98,18 @@ class Job:
 
     def publish(self) -> None:
         """Write the record: waits, how far every communicator is, what has failed."""
-        record = {
-            "status": self.status,
-            "failed": self.failed,
-            "waits": [need.told() for need in self._needs],
-            "made": {key: core.made() for key, core in self.cores.items()},
-        }
-        for board, _, _ in self.boards:
-            board.publish(record)
-        self.told = True
+        with self.lock:
+            said: dict[str, Any] = {"status": self.status[:_TEXT], "failed": self.failed}
+            record = {
+                **said,
+                "waits": [need.told() for need in self._needs],
+                "made": {key: core.made() for key, core in self.cores.items()},
+            }
+            if len(json.dumps(record)) > ROOM:
+                record = {**said, "cut": True}
+            for board, _, _ in self.boards:
+                board.publish(record)
+            self.told = True
 
     def leave(self, how: str) -> None:
         """Say that this process makes no more calls."""
@@ -111,23 +118,24 @@ class Job:
             self._needs = []
             try:
                 self.publish()
+                self._let_leave()
             except Exception:  # MPI may be gone already: then nobody is there to be told
                 return
-            self._limit_the_end()
 
-    def _limit_the_end(self) -> None:
-        """Have this process ended if MPI waits for a dead one at its end, as Open MPI does."""
-        for board, processes, ranks in self.boards:
-            others = [r for world, r in ranks.items() if world != self.world]
-            if any(processes.ended(r) and not board.read(r)[1].get("status") for r in others):
-                with suppress(ValueError):  # not the main thread
-                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                    signal.setitimer(signal.ITIMER_REAL, 2 * _LINGER)
+    def _let_leave(self) -> None:
+        """Wait a little until what was put has left: its memory goes with the program."""
+        deadline = time.monotonic() + _LINGER
+        while any(core.mailbox.leaving for core in self.cores.values()):
+            self.progress()
+            if time.monotonic() > deadline:
                 return
+            time.sleep(0.0005)
 
     def fail(self, key: str, error: RcclError) -> None:
         """Say that a communicator has failed at this process."""
-        self.failed.setdefault(key, (type(error).__name__, str(error)))
+        self.failed.setdefault(key, (type(error).__name__, str(error)[:_TEXT]))
+        while len(self.failed) > _FAILURES:
+            self.failed.pop(next(iter(self.failed)))
         self.publish()
 
     def clear(self) -> None:
@@ -265,7 +273,10 @@ class Job:
             core = self.cores.get(wait["comm"])
             made = core.made() if core is not None else {}
         else:
-            made = self.record(other).get("made", {}).get(wait["comm"], {})
+            record = self.record(other)
+            if record.get("cut"):
+                return True  # it cannot be known: better no circle than a wrong one
+            made = record.get("made", {}).get(wait["comm"], {})
         if wait["kind"] == "collective":
             return bool(made.get("collective", 0) > wait["number"])
         by_peer = made.get(wait["kind"], {})
@@ -290,6 +301,17 @@ class Job:
                 signal.signal(signal.SIGTERM, self._terminated)
         except ValueError:  # not the main thread: who starts threads handles signals
             return
+
+    def _end(self) -> None:
+        """Leave, and have this process ended if MPI waits for a dead one, as Open MPI does."""
+        self.leave("has ended its program")
+        for board, processes, ranks in self.boards:
+            others = [r for world, r in ranks.items() if world != self.world]
+            if any(processes.ended(r) and not board.read(r)[1].get("status") for r in others):
+                with suppress(ValueError):  # not the main thread
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    signal.setitimer(signal.ITIMER_REAL, _LINGER)
+                return
 
     def _linger(self) -> None:
         """Give the others time to hear of it: MPI's abort ends them all."""

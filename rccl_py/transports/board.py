@@ -18,32 +18,36 @@ import numpy as np
 
 from .windows import Window, shared_memory_left
 
-__all__ = ["Board", "MessageBoard", "Processes", "SharedBoard", "make_board"]
+__all__ = ["ROOM", "Board", "MessageBoard", "Processes", "SharedBoard", "make_board"]
 
-_ROOM = 1 << 15  # bytes a record may have
+ROOM = (1 << 18) - 16  # bytes a record may have; memory nobody writes to costs nothing
+_PIECE = 2000  # bytes of one message: MPI buffers so few, so they arrive though the sender ends
 
 
 class SharedBoard:
     """Records in a window; a version number that is odd while one is written."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:
-        self._window = Window(mpi, comm, _ROOM)
+        self._window = Window(mpi, comm, 16 + ROOM)
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         # version, length | text
         self._heads = [segment[:16].view(np.int64) for segment in self._window.segments]
         self._texts = [segment[16:] for segment in self._window.segments]
         self._known: list[tuple[int, dict[str, Any]]] = [(0, {})] * self.size
+        self._version = 0
         self._heads[self.rank][:] = 0
         comm.Barrier()
 
     def publish(self, record: dict[str, Any]) -> None:
-        """Write this process's record."""
-        text = json.dumps(record).encode()[: _ROOM - 16]
+        """Write this process's record, which has room."""
+        text = np.frombuffer(json.dumps(record).encode(), dtype=np.uint8)
         head = self._heads[self.rank]
-        head[0] += 1
-        self._texts[self.rank][: len(text)] = np.frombuffer(text, dtype=np.uint8)
+        # Counted apart: a signal may have ended an earlier publish half way.
+        self._version += 2
+        head[0] = self._version - 1
+        self._texts[self.rank][: len(text)] = text
         head[1] = len(text)
-        head[0] += 1
+        head[0] = self._version
 
     def read(self, rank: int) -> tuple[int, dict[str, Any]]:
         """Return (version, record) of a process; {} while it has written none."""
@@ -53,7 +57,7 @@ class SharedBoard:
             return self._known[rank]
         text = self._texts[rank][: int(head[1])].tobytes()
         if int(head[0]) == version:
-            with suppress(ValueError):  # cut off, or written anew meanwhile
+            with suppress(ValueError):  # written anew meanwhile
                 self._known[rank] = version, json.loads(text)
         return self._known[rank]
 
@@ -62,22 +66,26 @@ class SharedBoard:
 
 
 class MessageBoard:
-    """Records sent to every other process."""
+    """Records sent to every other process, in pieces: how long the record is, then some of it."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self._mpi, self._comm = mpi, comm.Dup()
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._known: list[tuple[int, dict[str, Any]]] = [(0, {})] * self.size
+        self._parts = [b""] * self.size
         self._leaving: list[tuple[Any, Any]] = []
 
     def publish(self, record: dict[str, Any]) -> None:
         """Send this process's record to the others."""
         self._leaving = [(r, held) for r, held in self._leaving if not r.Test()]
-        held = np.frombuffer(json.dumps(record).encode(), dtype=np.uint8)
-        for rank in range(self.size):
-            if rank != self.rank:
-                request = self._comm.Isend([held, self._mpi.BYTE], dest=rank, tag=1)
-                self._leaving.append((request, held))
+        text = json.dumps(record).encode()
+        size = len(text).to_bytes(8, "little")
+        for at in range(0, len(text), _PIECE):
+            held = np.frombuffer(size + text[at : at + _PIECE], dtype=np.uint8)
+            for rank in range(self.size):
+                if rank != self.rank:
+                    request = self._comm.Isend([held, self._mpi.BYTE], dest=rank, tag=1)
+                    self._leaving.append((request, held))
         version, _ = self._known[self.rank]
         self._known[self.rank] = version + 1, record
 
@@ -88,7 +96,11 @@ class MessageBoard:
             rank = status.Get_source()
             held = np.empty(status.Get_count(self._mpi.BYTE), dtype=np.uint8)
             self._comm.Recv([held, self._mpi.BYTE], source=rank, tag=1)
-            self._known[rank] = self._known[rank][0] + 1, json.loads(held.tobytes())
+            piece = held.tobytes()
+            self._parts[rank] += piece[8:]
+            if len(self._parts[rank]) == int.from_bytes(piece[:8], "little"):
+                self._known[rank] = self._known[rank][0] + 1, json.loads(self._parts[rank])
+                self._parts[rank] = b""
 
     def read(self, rank: int) -> tuple[int, dict[str, Any]]:
         """Return (version, record) of a process; {} while none has come."""
@@ -127,7 +139,7 @@ def make_board(mpi: Any, comm: Any, shared: bool | None) -> Board:
     host = comm.Split_type(mpi.COMM_TYPE_SHARED)
     alone = host.Get_size() == comm.Get_size()
     host.Free()
-    room = shared_memory_left() > _ROOM * comm.Get_size()
+    room = shared_memory_left() > ROOM * comm.Get_size()
     if comm.allreduce(int(alone and room and shared is not False), op=mpi.MIN):
         return SharedBoard(mpi, comm)
     return MessageBoard(mpi, comm)

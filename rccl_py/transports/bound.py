@@ -24,7 +24,7 @@ __all__ = ["Memories", "SharedBound"]
 Memories = Callable[[int, np.dtype[Any]], list[Array]]
 """(slot, dtype) to every rank's staging there, by rank, and this rank's private memory last."""
 
-_KEPT = 1 << 16  # bytes of user's buffers up to which views of them are kept for the next call
+_KEPT = 1 << 18  # bytes of user's buffers up to which views of them are kept for the next call
 
 
 class SharedBound:

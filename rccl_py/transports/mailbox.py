@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,14 @@ class Message:
         self.requests: list[Any] | None = None
 
 
+class _Put(NamedTuple):
+    """What a peer has put and is still arriving."""
+
+    said: dict[str, Any]
+    data: Bytes
+    requests: list[Any]
+
+
 class Mailbox:
     """Messages of one rank of one communicator; progress() moves all of them on."""
 
@@ -54,6 +62,7 @@ class Mailbox:
         self._wanted: dict[int, deque[Message]] = {}
         self._headers: dict[int, deque[dict[str, Any]]] = {}
         self._moving: list[Message] = []
+        self._landing: dict[int, deque[_Put]] = {}
         self._open = True
 
     def _isend(self, payload: bytes | Bytes, peer: int, tag: int) -> Any:
@@ -64,6 +73,11 @@ class Mailbox:
 
     def _pieces(self, data: Bytes) -> list[Bytes]:
         return [data[i : i + _PIECE] for i in range(0, max(len(data), 1), _PIECE)]
+
+    @property
+    def leaving(self) -> bool:
+        """Whether something has not left."""
+        return bool(self._leaving)
 
     def send(self, message: Message) -> None:
         """Offer a message to its peer."""
@@ -99,10 +113,15 @@ class Mailbox:
             peer = status.Get_source()
             said = self._read(peer, _PUT, status)
             data = np.empty(said["size"], dtype=np.uint8)
-            if len(data):  # it left right behind its header
-                for piece in self._pieces(data):
-                    self.comm.Recv([piece, self._mpi.BYTE], source=peer, tag=_PUT_DATA)
-            self._land(peer, said, data)
+            requests = [
+                self.comm.Irecv([piece, self._mpi.BYTE], source=peer, tag=_PUT_DATA)
+                for piece in (self._pieces(data) if len(data) else ())
+            ]
+            self._landing.setdefault(peer, deque()).append(_Put(said, data, requests))
+        for peer, puts in self._landing.items():  # in order: a signal is behind what was put
+            while puts and all(request.Test() for request in puts[0].requests):
+                self._land(peer, puts[0].said, puts[0].data)
+                puts.popleft()
         for message in list(self._moving):
             if all(request.Test() for request in message.requests or ()):
                 message.done = True

@@ -11,12 +11,15 @@ a rank may begin tile k + 1 while another still reads tile k. To begin k + 2, wh
 k was, it must have met all in k + 1, so all are done with k. Hence nobody waits at a tile's end.
 
 Small calls use slots 0 and 1, for which the views of their buffers are kept. Others go around in
-the rest: memory that another core has just read is slow to write, most of all where cores do not
-share an L3 cache. Measured with tiles of 1 MiB and two ranks, us/MiB of an allreduce:
+the rest, two of them or many: where cores do not share an L3 cache, memory that another core has
+just read is slow to write. Measured with tiles of 1 MiB and two ranks, us/MiB of an allreduce:
 
     slots gone around in             2     4     8    16
     cores that share an L3          76    85   111   134     a call that fits the cache
     cores that do not              490   460   320   240
+
+Which it is, ranks find out by trying (_pace), before the first large call and now and then: a
+virtual machine's cores move.
 
 Flags only grow: a rank adds one each time it comes to a meet, and whoever waits for it waits until
 its flag is no less than its own.
@@ -48,10 +51,14 @@ CONTROL = 4096  # bytes of a segment before its staging: a page
 _LINE = 64  # bytes of a cache line
 TILE = 1 << 20  # bytes of a slot: two are more than an L2 cache, whence it is slow to take them
 CROWDED = 2  # times as much where ranks share cores, and a meet has to wait for turns on them
-_RING = 8  # slots that calls go around in at least, where there are as many
+_RING = 8  # slots that calls go around in at least, where rewriting is slow and there are as many
+_TRIED = 1 << 17  # bytes written and read to find out
+_SLOWER = 4.0  # times as slow as private memory that counts as slow: 1.1 where it is not, 8 where
+_AGAIN = 256  # large calls between trials
 _POLLS = 2_000  # about 0.1 ms: longer than a tile takes
 _YIELDS = 2_000  # about 1 ms, in which another rank that was put off a core gets one
 _TEXT = bytes(HEAD - 5) + b"texts"  # the head of exchange_texts
+_PACE = bytes(HEAD - 4) + b"pace"
 
 
 class HeadsDiffer(Exception):
@@ -97,6 +104,7 @@ class SharedPlane:
         self._slot = min(TILE * CROWDED if crowded else TILE, size // 2)
         self._slots = size // self._slot
         self._private = np.empty(self._slot, dtype=np.uint8)
+        self._large, self._rewrites_slowly = 0, False
 
     def bind(self, program: Program, block: int, arithmetic: Arithmetic) -> SharedBound | None:
         """Return the program compiled for this rank, or None where staging is too small."""
@@ -122,7 +130,7 @@ class SharedPlane:
 
     def _turns(self, tiles: int) -> list[int]:
         """Return the slots that the next `tiles` tiles use in turn, from after the last one's."""
-        many = min(self._slots - 2, max(_RING, tiles))
+        many = min(self._slots - 2, max(_RING, tiles) if self._rewrites_slowly else 2)
         if many < 2:
             return [self._tiles & 1, 1 - (self._tiles & 1)]
         return [2 + (self._last - 1 + i) % many for i in range(many)]
@@ -136,9 +144,13 @@ class SharedPlane:
         target: Array | None,
     ) -> float:
         """Run a call that every rank makes; return the largest clock."""
-        half = self._tiles & 1
         if bound is None:
             return self._arrive(head, clock, ())
+        if not bound.small:
+            if self._large % _AGAIN == 0:
+                self._pace()
+            self._large += 1
+        half = self._tiles & 1
         if bound.number == 1:
             kept = bound.kept[half]
             if kept[0] is source and kept[1] is target:
@@ -164,6 +176,28 @@ class SharedPlane:
         self._last = slots[(bound.number - 1) % len(slots)]
         self._tile(bound.awaited, bound.last(self._last, source, target))
         return clock
+
+    def _pace(self) -> None:
+        """Find out whether memory that another rank has read is slow to write."""
+        size = min(_TRIED, self._slot // 2)
+        own, theirs = (
+            self._segments[rank % self.size][CONTROL : CONTROL + size]
+            for rank in (self.rank, self.rank + 1)
+        )
+        source, private = self._private[:size], self._private[size : 2 * size]
+        shared, alone = [], []
+        for _ in range(4):
+            start = time.perf_counter()
+            own[:] = source
+            between = time.perf_counter()
+            private[:] = source
+            shared.append(between - start)
+            alone.append(time.perf_counter() - between)
+            self._arrive(_PACE, 0.0, ())
+            private[:] = theirs
+            self._arrive(_PACE, 0.0, ())
+        slower = min(shared[1:]) / max(min(alone[1:]), 1e-9)
+        self._rewrites_slowly = self._arrive(_PACE, float(slower > _SLOWER), ()) > 0
 
     def _arrive(self, head: bytes, clock: float, first: Iterable[Work]) -> float:
         """Begin a call's first tile: show the call and meet; return the largest clock.
