@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,15 +29,12 @@ from .core import planner_of
 from .job import Job, job
 from .local import TIMEOUT
 from .machines import machine_for, placed
+from .member import Member
 from .op import Op, named
 from .place import Place
 from .process import ProcessCore
-from .setup import Joiner, larger_fabric
+from .setup import Handle, Joiner, larger_fabric
 from .unique_id import UniqueId
-
-if TYPE_CHECKING:
-    from .communicator import Communicator
-    from .member import Member
 
 __all__ = ["from_mpi", "grow", "init", "shrink", "split"]
 
@@ -169,9 +166,7 @@ def _board_for(own: Job, comm: Any, worlds: list[int], shared: bool | None) -> N
     own.boards.append((board, Processes(comm), {w: r for r, w in enumerate(worlds)}))
 
 
-def from_mpi(
-    handle: Communicator, comm: Any, topology: Any, config: Config, shared: bool | None
-) -> None:
+def from_mpi(handle: Handle, comm: Any, topology: Any, config: Config, shared: bool | None) -> None:
     """Make `handle` this process's rank of a communicator over `comm`."""
     own = job()
     _require_all(comm, _timeout(config))
@@ -202,9 +197,7 @@ def _place() -> Place:
     return _PLACES[0]
 
 
-def init(
-    handle: Communicator, n: int, rank: int, uid: bytes, config: Config, topology: Any
-) -> None:
+def init(handle: Handle, n: int, rank: int, uid: bytes, config: Config, topology: Any) -> None:
     """Make `handle` rank `rank` of the communicator of an id."""
     rows = _announce(uid, n, rank, config)
     made = _mpi_comm(job().mpi, [row["world"] for row in rows])
@@ -238,7 +231,9 @@ def _child(core: ProcessCore, comm: Any, fabric: Fabric, config: Config, what: s
 
 
 def split(core: ProcessCore, op: Op, joiner: Joiner) -> None:
-    """Make this rank's part of a split; all ranks of `core` have come."""
+    """Meet all ranks of `core` and make this rank's part of a split."""
+    core.member.number(op)
+    core.run_one(op)
     color, key = joiner.wish
     said = [json.loads(t) for t in core.texts(op, json.dumps([color, key]))]
     mine = sorted((k, r) for r, (c, k) in enumerate(said) if c == color)

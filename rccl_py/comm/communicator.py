@@ -199,7 +199,9 @@ class Communicator:
         joiner = setup.Joiner(child, member.place, _config(config).merged(member.config), wish)
         core = member.core
         if not isinstance(core, LocalCore):
-            core.split(Op(member, plain_call("split"), member.place.default), joiner)
+            from . import assemble
+
+            assemble.split(core, Op(member, plain_call("split"), member.place.default), joiner)
             return child
         part = setup.Split(core, member.rank, joiner)
         op = Op(member, plain_call("split", part), member.place.default)
@@ -242,7 +244,9 @@ class Communicator:
         child = type(self)()
         joiner = setup.Joiner(child, member.place, _config(config).merged(member.config))
         if not isinstance(core, LocalCore):
-            core.shrink(member, excluded, joiner)
+            from . import assemble
+
+            assemble.shrink(core, excluded, joiner)
             return child
         meeting = setup.shrink(core, member.rank, excluded, joiner)
         self._meet_child(child, meeting, joiner.config, core)
@@ -299,7 +303,7 @@ class Communicator:
     def _meet(self, meeting: Any, config: Config) -> None:
         """Wait for the others now, at the end of the group, or (nonblocking) not at all."""
         if config.blocks:
-            meet_at_end(meeting) if current() else meeting.wait()
+            meet_at_end(meeting.wait) if current() else meeting.wait()
 
     def _meet_child(self, child: Communicator, meeting: Any, config: Config, core: Any) -> None:
         if core.waits and config.blocks:
@@ -645,15 +649,12 @@ class Communicator:
         stream: Stream | None,
         accumulate: npt.DTypeLike | None = None,
     ) -> Result | None:
-        member = self._member
-        again = member.core.repeat if member is not None else None
-        if again is not None and stream is None and accumulate is None and not current():
-            was = again.given
-            if (was[1] is buffers[0] and was[2] is buffers[1] and was[0] == name
-                    and was[3] is op and was[4] == root):  # fmt: skip
-                frame = sys._getframe(2)
-                again.run((frame.f_code, frame.f_lineno))
-                return None
+        core: Any = self._member.core if self._member is not None else None
+        again = core.repeat if core is not None and stream is None and accumulate is None else None
+        if again is not None and again.fits(name, buffers, op, root) and not current():
+            frame = sys._getframe(2)
+            core.run_again(again, (frame.f_code, frame.f_lineno))
+            return None
 
         def make(m: Member) -> Call:
             call = checked_call(

@@ -7,23 +7,44 @@ moves, so that all ranks learn of a difference.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..transports.mailbox import Message
 from .call import Call
 from .core import counts_differ, in_rank_order, share, widened
-from .job import Need
+from .job import Job, Need, Party
 from .op import Op
-
-if TYPE_CHECKING:
-    from .process import ProcessCore
 
 __all__ = ["run_uneven"]
 
 
-def run_uneven(core: ProcessCore, op: Op, clock: float) -> None:
+class Exchanging(Party, Protocol):
+    """A rank's communicator as an exchange needs it."""
+
+    nranks: int
+    job: Job
+    timeout: float
+
+    def texts(self, op: Op, text: str) -> list[str]:
+        """Return every rank's text."""
+        ...
+
+    def messages(self, src: Any, dst: Any, size: Any) -> tuple[float, Any]:
+        """Return how long messages take, and how busy they keep links."""
+        ...
+
+    def uneven(self, calls: Any) -> tuple[list[int], list[int], list[int]]:
+        """Return the messages of a collective of unequal parts."""
+        ...
+
+    def time(self, op: Op, start: float, seconds: float, busy: Any) -> float:
+        """Give the call its modelled time."""
+        ...
+
+
+def run_uneven(core: Exchanging, op: Op, clock: float) -> None:
     """Run this rank's part of a collective of unequal parts that all ranks have come to."""
     call, n, me = op.call, core.nranks, core.rank
     assert call is not None
@@ -54,7 +75,7 @@ def run_uneven(core: ProcessCore, op: Op, clock: float) -> None:
     core.time(op, clock, *core.messages(*core.uneven(every)))
 
 
-def _exchange(core: ProcessCore, op: Op, held: list[Any], landed: list[Any]) -> None:
+def _exchange(core: Exchanging, op: Op, held: list[Any], landed: list[Any]) -> None:
     """Send held[j] to rank j and receive landed[i] from rank i."""
     ends = []
     for step in range(1, core.nranks):

@@ -7,9 +7,8 @@ process (engine, local) and of ranks of other processes (process).
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from ..errors import InvalidArgument, InvalidUsage, Result
 from .engine import launches_of, submit, wait
@@ -18,9 +17,6 @@ from .op import Op, named
 from .place import LOCK, Launch, Place
 from .simulate import seconds_of
 
-if TYPE_CHECKING:
-    from .setup import Meeting
-
 __all__ = ["current", "group", "group_end", "group_simulate_end", "group_start", "issue"]
 
 
@@ -28,7 +24,7 @@ class _State(threading.local):
     def __init__(self) -> None:
         self.depth = 0
         self.ops: list[Op] = []
-        self.meetings: list[Meeting] = []
+        self.meetings: list[Callable[[], None]] = []
         self.simulated = False
 
 
@@ -58,8 +54,8 @@ def group_end() -> Result | None:
     ops, meetings, simulated = _emptied()
     if simulated:
         return None
-    for meeting in meetings:
-        meeting.wait()
+    for wait_for_others in meetings:
+        wait_for_others()
     return _launch(ops, grouped=True) if ops else None
 
 
@@ -75,7 +71,7 @@ def group_simulate_end() -> float:
     return seconds
 
 
-def _emptied() -> tuple[list[Op], list[Meeting], bool]:
+def _emptied() -> tuple[list[Op], list[Callable[[], None]], bool]:
     held = _STATE.ops, _STATE.meetings, _STATE.simulated
     _STATE.ops, _STATE.meetings, _STATE.simulated = [], [], False
     return held
@@ -117,9 +113,9 @@ class group:
         return seconds_of(_STATE.ops)
 
 
-def meet_at_end(meeting: Meeting) -> None:
-    """Wait for a meeting when this thread's group ends."""
-    _STATE.meetings.append(meeting)
+def meet_at_end(wait_for_others: Callable[[], None]) -> None:
+    """Wait for the others when this thread's group ends."""
+    _STATE.meetings.append(wait_for_others)
 
 
 def issue(op: Op) -> Result | None:

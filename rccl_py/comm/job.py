@@ -19,17 +19,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..errors import CollectiveMismatch, Deadlock, RcclError, RcclTimeout, RemoteError
 from ..transports.board import ROOM
+from ..transports.kept import keep
 from .deadlock import circle, told
 from .op import named
 
-if TYPE_CHECKING:
-    from .process import ProcessCore
-
-__all__ = ["Job", "Need", "job"]
+__all__ = ["Job", "Need", "Party", "job"]
 
 _LOOK = 0.01  # seconds between looks at the other processes
 _TELL = 0.02  # seconds a wait lasts before it is told on the board
@@ -37,6 +35,24 @@ _CIRCLE = 0.05  # seconds between searches for a circle
 _FAILURES = 32  # failed communicators that are still told of, the latest
 _TEXT = 4000  # characters of an error that are told
 _LINGER = 2.0  # seconds a process that has failed gives the others to hear of it
+
+
+class Party(Protocol):
+    """A communicator as the job sees it. worlds: rank in the job of every rank."""
+
+    key: str
+    name: str
+    rank: int
+    worlds: list[int]
+    mailbox: Any
+
+    def made(self) -> dict[str, Any]:
+        """Return how far this rank has come."""
+        ...
+
+    def require_alive(self) -> None:
+        """Raise when the communicator was ended from another thread."""
+        ...
 
 
 class Need:
@@ -48,7 +64,7 @@ class Need:
     __slots__ = ("call", "core", "kind", "number", "peers")
 
     def __init__(
-        self, core: ProcessCore, kind: str, number: int, peers: Sequence[int], call: str
+        self, core: Party, kind: str, number: int, peers: Sequence[int], call: str
     ) -> None:
         self.core, self.kind, self.number, self.peers, self.call = core, kind, number, peers, call
 
@@ -79,7 +95,7 @@ class Job:
         self.mpi = mpi
         self.world = mpi.COMM_WORLD.Get_rank()
         self.boards: list[tuple[Any, Any, dict[int, int]]] = []  # board, processes, world -> rank
-        self.cores: dict[str, ProcessCore] = {}
+        self.cores: dict[str, Party] = {}
         self.lock = threading.RLock()  # a nonblocking communicator's calls are another thread's
         self.status = ""
         self.failed: dict[str, tuple[str, str]] = {}  # by communicator: class, message
@@ -87,6 +103,8 @@ class Job:
         self._needs: list[Need] = []
         self._looked = self._searched = 0.0
         self._suspect: list[tuple[str, str]] | None = None
+        self._leavers: set[tuple[str, str, int, int]] = set()
+        keep(self)  # and with it what its communicators have not sent or received at the end
         atexit.register(self._end)
         self._hook()
 
@@ -118,18 +136,8 @@ class Job:
             self._needs = []
             try:
                 self.publish()
-                self._let_leave()
             except Exception:  # MPI may be gone already: then nobody is there to be told
                 return
-
-    def _let_leave(self) -> None:
-        """Wait a little until what was put has left: its memory goes with the program."""
-        deadline = time.monotonic() + _LINGER
-        while any(core.mailbox.leaving for core in self.cores.values()):
-            self.progress()
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.0005)
 
     def fail(self, key: str, error: RcclError) -> None:
         """Say that a communicator has failed at this process."""
@@ -214,6 +222,7 @@ class Job:
 
     def _look(self, needs: list[Need]) -> None:
         """Raise RemoteError when a process that is waited for has ended, or failed."""
+        leavers: set[tuple[str, str, int, int]] = set()
         for need in needs:
             core = need.core
             for rank, world in enumerate(core.worlds):
@@ -223,8 +232,14 @@ class Job:
                 if failed:
                     raise _heard(need, rank, *failed)
                 how = self.gone(world) if rank in need.peers else None
-                if how:
+                if how is None:
+                    continue
+                # What it sent before its end may arrive with the news of it: look twice.
+                key = core.key, need.kind, need.number, rank
+                if key in self._leavers:
                     raise RemoteError(f"{need.text} for rank {rank}, which {how}")
+                leavers.add(key)
+        self._leavers = leavers
 
     def _too_long(self, needs: list[Need], timeout: float) -> RcclError:
         need = needs[0]
@@ -302,8 +317,19 @@ class Job:
         except ValueError:  # not the main thread: who starts threads handles signals
             return
 
+    def _let_leave(self) -> None:
+        """Wait a little until what was put has left: its memory goes with the program."""
+        deadline = time.monotonic() + _LINGER
+        while any(core.mailbox.leaving for core in self.cores.values()):
+            self.progress()
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.0005)
+
     def _end(self) -> None:
         """Leave, and have this process ended if MPI waits for a dead one, as Open MPI does."""
+        with suppress(Exception):  # MPI may be gone already
+            self._let_leave()
         self.leave("has ended its program")
         for board, processes, ranks in self.boards:
             others = [r for world, r in ranks.items() if world != self.world]

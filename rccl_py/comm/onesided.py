@@ -6,15 +6,12 @@ Owns the signal counters and who waits for them. Part of LocalCore.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from ..timing import Task
 from .op import Op
 from .place import OPEN, Stream
 from .window import Put, as_bytes
-
-if TYPE_CHECKING:
-    from .local import LocalCore
 
 __all__ = ["OneSided"]
 
@@ -22,10 +19,22 @@ Key = tuple[int, int, int, int]
 """(target, source, signal index, context)"""
 
 
+class Timed(Protocol):
+    """A communicator as one-sided calls need it."""
+
+    def messages(self, src: Any, dst: Any, size: Any) -> tuple[float, Any]:
+        """Return how long messages take, and how busy they keep links."""
+        ...
+
+    def time(self, ops: Any, seconds: float, busy: Any) -> None:
+        """Give calls their modelled time."""
+        ...
+
+
 class OneSided:
     """Signals of one communicator."""
 
-    def __init__(self, core: LocalCore) -> None:
+    def __init__(self, core: Timed) -> None:
         self._core = core
         self._arrived: dict[Key, list[tuple[Task, ...]]] = {}
         self._waiting: list[Op] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from ..collectives import COLLECTIVES
 from ..config import Config
 from ..errors import CollectiveMismatch, InvalidUsage, RcclError, RemoteError, Result
 from ..planner import Plan, Planner
-from ..timing import Task
+from ..reduce_ops import ReduceOp, finish
+from ..timing import Busy, Task, Timetable, exchanges
 from ..transports.mailbox import Mailbox, Message
 from ..transports.mpi import HeadsDiffer, MpiTransport
 from .call import UNEVEN, Call, Signature, plain_call
@@ -34,9 +35,6 @@ from .records import dump_records
 from .repeat import MOST, Repeat
 from .unique_id import UniqueId
 from .window import Window, as_bytes
-
-if TYPE_CHECKING:
-    from .setup import Joiner
 
 __all__ = ["ProcessCore"]
 
@@ -199,7 +197,36 @@ class ProcessCore(Core):
         assert call is not None
         size = sum(0 if b is None else b.nbytes for b in (call.source, call.target))
         if call.given is not None and size <= MOST and len(self.member.place.streams) == 1:
-            self.repeat = Repeat(self, op, call.given, bound, plan)
+            self.repeat = Repeat(op, call.given, bound, plan)
+
+    def run_again(self, again: Repeat, site: Site) -> None:
+        """Make the last call once more."""
+        member, stream = self.member, self.member.place.default
+        number = member.collectives
+        self.arrived = member.collectives = number + 1
+        again.site = site
+        entry = member.recorder.add(number, again.signature, site, "running")
+        self.repeating = again
+        try:
+            clock = self.transport.collective(
+                again.head(number),
+                max(stream.clock, member.place.host),
+                again.bound,
+                again.source,
+                again.target,
+            )
+        except BaseException as error:
+            entry.state = "failed"
+            self.repeating = None
+            raise self._failed_call(number, again.signature, site, error) from None
+        self.repeating = None
+        if again.divides and again.target is not None:
+            finish(ReduceOp.AVG, again.target, self.nranks)
+        stream.clock = clock + again.plan.time
+        entry.state = "done"
+        if self.job.told:
+            self.job.clear()
+        self.last_plan = again.plan
 
     def _meet(self, op: Op, bound: Any, source: Any, target: Any) -> float:
         """Run a bound call that all ranks make; return the latest of their clocks."""
@@ -222,7 +249,7 @@ class ProcessCore(Core):
         every = [(rank, what, where) for rank, (what, where) in enumerate(texts)]
         return mismatch(number, every, self.name)
 
-    def failed_call(
+    def _failed_call(
         self, number: int, signature: Signature, site: Site | None, error: BaseException
     ) -> BaseException:
         """Return what a call made once more raises, and end the communicator."""
@@ -312,16 +339,18 @@ class ProcessCore(Core):
     def signalled(self, op: Op) -> bool:
         """Take the signals `op` waits for, if all are there."""
         assert op.call is not None
-        wanted = [
-            (self._signals.get((d.peer, d.signal_index, d.context), []), d) for d in op.call.payload
-        ]
-        if any(len(held) < d.op_count for held, d in wanted):
+        wanted: dict[tuple[int, int, int], int] = {}
+        for d in op.call.payload:
+            key = d.peer, d.signal_index, d.context
+            wanted[key] = wanted.get(key, 0) + d.op_count
+        if any(len(self._signals.get(key, ())) < count for key, count in wanted.items()):
             return False
         clock = 0.0
-        for held, d in wanted:
-            clock = max([clock, *held[: d.op_count]])
-            del held[: d.op_count]
-            self._taken[d.peer] = self._taken.get(d.peer, 0) + d.op_count
+        for key, count in wanted.items():
+            held = self._signals[key]
+            clock = max([clock, *held[:count]])
+            del held[:count]
+            self._taken[key[0]] = self._taken.get(key[0], 0) + count
         op.stream.clock = max(op.stream.clock, clock)
         op.finish()
         return True
@@ -378,24 +407,6 @@ class ProcessCore(Core):
     def poll(self, member: Member) -> None:
         """Move messages on: a nonblocking communicator's calls are made by a thread."""
         self.job.progress()
-
-    def split(self, op: Op, joiner: Joiner) -> None:
-        """Meet all ranks and make this rank's part of a split."""
-        from .assemble import split
-
-        self.member.number(op)
-        self.run_one(op)
-        split(self, op, joiner)
-
-    def shrink(self, member: Member, excluded: list[int], joiner: Joiner) -> None:
-        """Meet the ranks that stay and make the smaller communicator."""
-        from .assemble import shrink
-
-        shrink(self, excluded, joiner)
-
-    def lead(self, uid: UniqueId) -> None:
-        """Remember the id that leads new ranks here."""
-        self.leads_to = uid
 
     def release(self, member: Member, *, orderly: bool) -> None:
         """Free what the communicator holds; collective when it is orderly and nothing failed."""
@@ -465,21 +476,23 @@ def _require_alike_ends(ends: list[tuple[Op, Message | Need | None]]) -> None:
 
 
 def _time_messages(ends: list[tuple[Op, Message | Need | None]]) -> None:
-    """Give the messages of one launch their time: they share links from the same moment."""
+    """Give the messages of one launch their time: those with one peer leave together."""
     by_core: dict[int, list[tuple[Op, Message]]] = {}
     for op, end in ends:
         if isinstance(end, Message) and op.member is not None:
             by_core.setdefault(id(op.member.core), []).append((op, end))
     for pairs in by_core.values():
-        member = pairs[0][0].member
-        assert member is not None
-        core, rows = member.core, []
+        first, table = pairs[0][0], Timetable()
+        assert first.member is not None
+        core, rows, peers = first.member.core, [], {}
         for op, end in pairs:
             assert op.call is not None
             sends = op.call.signature.collective == "send"
-            rows.append(
-                (*((core.rank, end.peer) if sends else (end.peer, core.rank)), len(end.data))
-            )
-        seconds, busy = core.messages(*(list(c) for c in zip(*rows)))
-        start = max(end.clock for _, end in pairs)
-        core.time(pairs[0][0], start, seconds, busy)
+            src, dst = (core.rank, end.peer) if sends else (end.peer, core.rank)
+            rows.append((src, dst, len(end.data), peers.setdefault(end.peer, len(peers))))
+        starts = [max(m.clock for _, m in pairs if peers[m.peer] == g) for g in range(len(peers))]
+        found = exchanges(core.fabric, *zip(*rows))
+        tasks = [table.add(Task(e.seconds, (), at, e.used)) for e, at in zip(found, starts)]
+        table.settle()
+        start = min(starts)
+        core.time(first, start, max(task.end for task in tasks) - start, Busy.nothing)

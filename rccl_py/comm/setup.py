@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..config import Config
 from ..errors import CollectiveMismatch, InvalidArgument, InvalidUsage, RcclError, RcclTimeout
@@ -19,14 +19,13 @@ from ..fabric import Fabric
 from .core import Core, planner_of
 from .local import TIMEOUT, LocalCore
 from .machines import machine_for, placed
+from .member import Member
 from .op import Op, named
 from .place import LOCK, Place
 from .unique_id import UniqueId
 
-if TYPE_CHECKING:
-    from .communicator import Communicator
-
 __all__ = [
+    "Handle",
     "Joiner",
     "Meeting",
     "Split",
@@ -60,11 +59,18 @@ def settle_here(place: Place) -> None:
     _HERE.place = place
 
 
+class Handle(Protocol):
+    """What a program holds of a rank: its member, or what it still waits for."""
+
+    _member: Member | None
+    _pending: Any
+
+
 @dataclass(eq=False)
 class Joiner:
     """A rank that has come: its handle, place and wishes."""
 
-    handle: Communicator
+    handle: Handle
     place: Place
     config: Config
     wish: Any = None

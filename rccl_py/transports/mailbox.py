@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .kept import keep
+
 __all__ = ["Mailbox", "Message"]
 
 Bytes = npt.NDArray[np.uint8]
@@ -169,7 +171,8 @@ class Mailbox:
     def close(self, *, orderly: bool) -> None:
         """Take part no more; what has not left is given up. Collective when it is orderly."""
         self._open = False
+        if self._leaving or self._moving or any(self._landing.values()):
+            keep(self._leaving, self._moving, self._landing)
+        self._leaving, self._moving, self._landing = [], [], {}
         if orderly:
             self.comm.Free()  # MPI keeps it until what is still on its way has arrived
-        self._leaving.clear()
-        self._moving.clear()

@@ -6,7 +6,6 @@ made, so a rank that never comes is waited for only as long as the caller's Wait
 
 from __future__ import annotations
 
-import atexit
 import os
 import time
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 from ..check import alias_map
 from ..reduce_ops import Arithmetic
 from ..schedule import COPY, I32, Step
+from .kept import keep
 from .passes import Array, Work, apply, combiner
 from .program import SCRATCH, Extents, Program
 from .quiet import quiet_runner
@@ -200,8 +200,8 @@ class MessagePlane:
     def abandon(self) -> None:
         """Let go of messages that never came.
 
-        MPI may still write where they were to land, so that memory is kept until the process ends.
+        MPI may still write where they were to land, so that memory is kept.
         """
         if self._open:
-            atexit.register(len, self._open)
+            keep(self._open)
         self._open = []

@@ -52,7 +52,7 @@ _LINE = 64  # bytes of a cache line
 TILE = 1 << 20  # bytes of a slot: two are more than an L2 cache, whence it is slow to take them
 CROWDED = 2  # times as much where ranks share cores, and a meet has to wait for turns on them
 _RING = 8  # slots that calls go around in at least, where rewriting is slow and there are as many
-_TRIED = 1 << 17  # bytes written and read to find out
+_TRIED = 1 << 20  # bytes written and read to find out: what leaves a core's own cache
 _SLOWER = 4.0  # times as slow as private memory that counts as slow: 1.1 where it is not, 8 where
 _AGAIN = 256  # large calls between trials
 _POLLS = 2_000  # about 0.1 ms: longer than a tile takes
@@ -179,12 +179,12 @@ class SharedPlane:
 
     def _pace(self) -> None:
         """Find out whether memory that another rank has read is slow to write."""
-        size = min(_TRIED, self._slot // 2)
+        size = min(_TRIED, self._slot)
         own, theirs = (
             self._segments[rank % self.size][CONTROL : CONTROL + size]
             for rank in (self.rank, self.rank + 1)
         )
-        source, private = self._private[:size], self._private[size : 2 * size]
+        source, private = self._private[:size], np.empty(size, dtype=np.uint8)
         shared, alone = [], []
         for _ in range(4):
             start = time.perf_counter()
