@@ -484,7 +484,8 @@ def _time_messages(ends: list[tuple[Op, Message | Need | None]]) -> None:
     for pairs in by_core.values():
         first, table = pairs[0][0], Timetable()
         assert first.member is not None
-        core, rows, peers = first.member.core, [], {}
+        core, rows = first.member.core, []
+        peers: dict[int, int] = {}
         for op, end in pairs:
             assert op.call is not None
             sends = op.call.signature.collective == "send"
