@@ -11,7 +11,6 @@ has come is no part of a circle.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 
 from ..errors import CollectiveMismatch, Deadlock, RcclError, RcclTimeout, RemoteError
 from ..transports.board import ROOM
+from ..transports.board import told as written
 from ..transports.kept import keep
 from .deadlock import circle, told
 from .op import named
@@ -32,8 +32,8 @@ __all__ = ["Job", "Need", "Party", "job"]
 _LOOK = 0.01  # seconds between looks at the other processes
 _TELL = 0.02  # seconds a wait lasts before it is told on the board
 _CIRCLE = 0.05  # seconds between searches for a circle
-_FAILURES = 32  # failed communicators that are still told of, the latest
-_TEXT = 4000  # characters of an error that are told
+_FAILURES = 8  # failed communicators that are told of at length, the latest; 8 times as many at all
+_TEXT, _SHORT = 4000, 300  # characters of an error that are told
 _LINGER = 2.0  # seconds a process that has failed gives the others to hear of it
 
 
@@ -123,7 +123,7 @@ class Job:
                 "waits": [need.told() for need in self._needs],
                 "made": {key: core.made() for key, core in self.cores.items()},
             }
-            if len(json.dumps(record)) > ROOM:
+            if len(written(record)) > ROOM:
                 record = {**said, "cut": True}
             for board, _, _ in self.boards:
                 board.publish(record)
@@ -142,7 +142,9 @@ class Job:
     def fail(self, key: str, error: RcclError) -> None:
         """Say that a communicator has failed at this process."""
         self.failed.setdefault(key, (type(error).__name__, str(error)[:_TEXT]))
-        while len(self.failed) > _FAILURES:
+        for old in list(self.failed)[:-_FAILURES]:
+            self.failed[old] = self.failed[old][0], self.failed[old][1][:_SHORT]
+        while len(self.failed) > 8 * _FAILURES:
             self.failed.pop(next(iter(self.failed)))
         self.publish()
 
@@ -331,6 +333,9 @@ class Job:
         with suppress(Exception):  # MPI may be gone already
             self._let_leave()
         self.leave("has ended its program")
+        with suppress(ValueError):  # not the main thread
+            if signal.getsignal(signal.SIGTERM) == self._terminated:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # MPI's end runs no Python
         for board, processes, ranks in self.boards:
             others = [r for world, r in ranks.items() if world != self.world]
             if any(processes.ended(r) and not board.read(r)[1].get("status") for r in others):

@@ -7,6 +7,7 @@ in another thread or process only its own are known, and the others are taken to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from ..collectives import COLLECTIVES
 from ..timing import Task, Timetable, exchanges
@@ -72,20 +73,34 @@ def _collective(core: Core, ops: list[Op]) -> Task:
 
 
 def _exchanges(core: Core, ops: Sequence[Op]) -> list[Task]:
-    """Return one task for the messages of each two ranks, and one for each put and each signal."""
+    """Return one task for the messages between each two launches, and one for each put and signal.
+
+    The k-th send of a rank to another meets the k-th recv there.
+    """
     rows: list[tuple[int, int, int, int]] = []
-    pairs: dict[tuple[int, ...], int] = {}
-    senders = {op.member.rank for op in ops if op.member is not None}
+    groups: dict[tuple[int, ...], int] = {}
+    made: dict[tuple[str, int, int], list[Op]] = {}
     for op in ops:
         assert op.member is not None and op.call is not None
         kind, rank, peer = op.call.signature.collective, op.member.rank, op.call.signature.peer
-        data = op.call.source if op.call.source is not None else op.call.target
-        size = 0 if data is None else data.nbytes
         ends = (peer, rank) if kind == "recv" else (rank, peer)
         if kind in ("put_signal", "signal"):
-            rows.append((*ends, size, pairs.setdefault((*ends, len(rows)), len(pairs))))
-        elif kind == "send" or (kind == "recv" and peer not in senders):
-            # A recv alone: the sender's call is another process's to know.
-            rows.append((*ends, size, pairs.setdefault(ends, len(pairs))))
+            rows.append((*ends, _bytes(op), groups.setdefault((len(rows),), len(groups))))
+        elif kind in ("send", "recv"):
+            made.setdefault((kind, *ends), []).append(op)
+    senders = {op.member.rank for op in ops if op.member is not None}
+    for (kind, src, dst), own in made.items():
+        if kind == "recv" and src in senders:
+            continue  # told by its sends; alone, its sends are another process's to know
+        others = made.get(("recv", src, dst), []) if kind == "send" else []
+        for op, other in zip_longest(own, others[: len(own)]):
+            key = src, dst, id(op.stream), id(other.stream) if other is not None else 0
+            rows.append((src, dst, _bytes(op), groups.setdefault(key, len(groups))))
     found = exchanges(core.fabric, *zip(*rows)) if rows else []
     return [Task(e.seconds, busy=e.used, medium=core.fabric.domain) for e in found]
+
+
+def _bytes(op: Op) -> int:
+    assert op.call is not None
+    data = op.call.source if op.call.source is not None else op.call.target
+    return 0 if data is None else data.nbytes

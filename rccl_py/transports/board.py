@@ -18,10 +18,15 @@ import numpy as np
 
 from .windows import Window, shared_memory_left
 
-__all__ = ["ROOM", "Board", "MessageBoard", "Processes", "SharedBoard", "make_board"]
+__all__ = ["ROOM", "Board", "MessageBoard", "Processes", "SharedBoard", "make_board", "told"]
 
-ROOM = (1 << 18) - 16  # bytes a record may have; memory nobody writes to costs nothing
+ROOM = (1 << 17) - 16  # bytes a record may have
 _PIECE = 2000  # bytes of one message: MPI buffers so few, so they arrive though the sender ends
+
+
+def told(record: dict[str, Any]) -> bytes:
+    """Return a record as it is written."""
+    return json.dumps(record, ensure_ascii=False).encode(errors="replace")
 
 
 class SharedBoard:
@@ -40,7 +45,7 @@ class SharedBoard:
 
     def publish(self, record: dict[str, Any]) -> None:
         """Write this process's record, which has room."""
-        text = np.frombuffer(json.dumps(record).encode(), dtype=np.uint8)
+        text = np.frombuffer(told(record), dtype=np.uint8)
         head = self._heads[self.rank]
         # Counted apart: a signal may have ended an earlier publish half way.
         self._version += 2
@@ -78,7 +83,7 @@ class MessageBoard:
     def publish(self, record: dict[str, Any]) -> None:
         """Send this process's record to the others."""
         self._leaving = [(r, held) for r, held in self._leaving if not r.Test()]
-        text = json.dumps(record).encode()
+        text = told(record)
         size = len(text).to_bytes(8, "little")
         for at in range(0, len(text), _PIECE):
             held = np.frombuffer(size + text[at : at + _PIECE], dtype=np.uint8)

@@ -18,7 +18,7 @@ just read is slow to write. Measured with tiles of 1 MiB and two ranks, us/MiB o
     cores that share an L3          76    85   111   134     a call that fits the cache
     cores that do not              490   460   320   240
 
-Which it is, ranks find out by trying (_pace), before the first large call and now and then: a
+Which it is, ranks find out by trying (_pace), after the first large call and now and then: a
 virtual machine's cores move.
 
 Flags only grow: a rank adds one each time it comes to a meet, and whoever waits for it waits until
@@ -146,10 +146,22 @@ class SharedPlane:
         """Run a call that every rank makes; return the largest clock."""
         if bound is None:
             return self._arrive(head, clock, ())
-        if not bound.small:
+        clock = self._run(head, clock, bound, source, target)
+        if not bound.small:  # all have made this call, so all come to try
             if self._large % _AGAIN == 0:
                 self._pace()
             self._large += 1
+        return clock
+
+    def _run(
+        self,
+        head: bytes,
+        clock: float,
+        bound: SharedBound,
+        source: Array | None,
+        target: Array | None,
+    ) -> float:
+        """Run a call that moves data; return the largest clock."""
         half = self._tiles & 1
         if bound.number == 1:
             kept = bound.kept[half]
