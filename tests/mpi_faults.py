@@ -140,6 +140,23 @@ def circle_of_two_communicators(c: Communicator) -> None:
         call.allreduce(X, Y)
 
 
+def old_waits_make_no_circle(c: Communicator) -> str:
+    """Ranks 1 and 2 compute, and no longer wait where they were told of a deadlock."""
+    other = c.split(0)
+    try:
+        circle_of_recvs(other)
+    except rccl.RcclError as error:
+        kind = type(error).__name__
+    if ME in (1, 2):
+        time.sleep(0.25)
+    if ME == 0:
+        c.recv(Y, 1)
+    elif ME == 1:
+        c.send(X, 0)
+    c.allreduce(X, Y)
+    return f"{kind}, then {Y[0]:g}"
+
+
 def one_stays_away(c: Communicator) -> None:
     """The late rank finds what the others left, so it may only hear of it in its next call."""
     if ME == 1:
@@ -329,7 +346,8 @@ CASES = {f.__name__: f for f in (
     differ_in_collective, differ_in_count, differ_in_dtype, differ_in_op, differ_in_root,
     differ_in_order, differ_in_a_repeated_call, differ_in_a_message, differ_in_parts,
     circle_of_sends, circle_of_recvs, circle_of_a_collective_and_a_message,
-    circle_of_two_communicators, one_stays_away, one_stays_away_from_a_recv,
+    circle_of_two_communicators, old_waits_make_no_circle, one_stays_away,
+    one_stays_away_from_a_recv,
     one_stays_away_from_split, one_destroys, one_destroys_while_others_call,
     abort_frees_a_collective, abort_frees_a_recv, revoke_frees_the_others, shrink_after_a_failure,
     a_failed_communicator_refuses, nonblocking_calls, init_without_one, from_mpi_without_one,

@@ -29,7 +29,8 @@ TOGETHER = (
     "differ_in_collective", "differ_in_count", "differ_in_dtype", "differ_in_op", "differ_in_root",
     "differ_in_order", "differ_in_a_repeated_call", "differ_in_a_message", "differ_in_parts",
     "circle_of_sends", "circle_of_recvs", "circle_of_a_collective_and_a_message",
-    "circle_of_two_communicators", "one_stays_away", "one_stays_away_from_a_recv",
+    "circle_of_two_communicators", "old_waits_make_no_circle", "one_stays_away",
+    "one_stays_away_from_a_recv",
     "one_stays_away_from_split", "one_destroys", "one_destroys_while_others_call",
     "abort_frees_a_collective", "abort_frees_a_recv", "revoke_frees_the_others",
     "shrink_after_a_failure", "a_failed_communicator_refuses", "nonblocking_calls",
@@ -152,6 +153,11 @@ def test_a_circle_through_two_communicators_is_printed_to_every_rank(job):
              rf"rank {ODD} of \S+/split0 waits in call 0, allreduce\(.*\) {LINE} for rank \d",
              rf"rank \d of comm[^/ ]+ waits in call 2, allreduce\(.*\) {LINE} for rank {ODD}",
              )  # fmt: skip
+
+
+@MODES
+def test_a_rank_that_computes_on_after_a_deadlock_is_in_no_other_circle(job):
+    job.told("old_waits_make_no_circle", "", "^Deadlock, then 4$")
 
 
 AWAY_FROM = {

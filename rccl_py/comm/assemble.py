@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..fabric import Fabric
 from .core import planner_of
-from .job import Job, job
+from .job import ANNOUNCED, Job, job
 from .local import TIMEOUT
 from .machines import machine_for, placed
 from .member import Member
@@ -38,7 +38,6 @@ from .unique_id import UniqueId
 
 __all__ = ["from_mpi", "grow", "init", "shrink", "split"]
 
-_TAG = 32_000  # of announcements on COMM_WORLD: below every MPI's limit, above what people use
 _HEARD: dict[str, dict[int, dict[str, Any]]] = {}  # announcements by id and rank
 _SENT: list[tuple[Any, Any]] = []
 
@@ -47,15 +46,25 @@ def _timeout(config: Config) -> float:
     return TIMEOUT if config.timeout is None else config.timeout
 
 
-def _announce(uid: bytes, n: int, rank: int, config: Config, **wish: Any) -> list[dict[str, Any]]:
-    """Come to the meeting of `uid`; return what every rank said, by rank, with its world rank."""
+def _announce(
+    uid: bytes,
+    n: int,
+    rank: int,
+    config: Config,
+    worlds: Sequence[int] | None = None,
+    **wish: Any,
+) -> list[dict[str, Any]]:
+    """Come to the meeting of `uid`; return what every rank said, by rank, with its world rank.
+
+    worlds: the processes that may come, None where only they know it.
+    """
     mpi, key = job().mpi, blake2b(uid, digest_size=16).hexdigest()
     world = mpi.COMM_WORLD
     said = {"id": key, "rank": rank, "n": n, "world": world.Get_rank(), **wish}
     held = np.frombuffer(json.dumps(said).encode(), dtype=np.uint8)
-    for other in range(world.Get_size()):
+    for other in range(world.Get_size()) if worlds is None else worlds:
         if other != world.Get_rank():
-            request = world.Isend([held, mpi.BYTE], dest=other, tag=_TAG)
+            request = world.Isend([held, mpi.BYTE], dest=other, tag=ANNOUNCED)
             _SENT.append((request, held))
     _hear(said)
     start, timeout = time.monotonic(), _timeout(config)
@@ -89,9 +98,9 @@ def _hear(said: dict[str, Any]) -> None:
 
 def _listen(mpi: Any) -> None:
     status = mpi.Status()
-    while mpi.COMM_WORLD.Iprobe(source=mpi.ANY_SOURCE, tag=_TAG, status=status):
+    while mpi.COMM_WORLD.Iprobe(source=mpi.ANY_SOURCE, tag=ANNOUNCED, status=status):
         held = np.empty(status.Get_count(mpi.BYTE), dtype=np.uint8)
-        mpi.COMM_WORLD.Recv([held, mpi.BYTE], source=status.Get_source(), tag=_TAG)
+        mpi.COMM_WORLD.Recv([held, mpi.BYTE], source=status.Get_source(), tag=ANNOUNCED)
         _hear(json.loads(held.tobytes()))
 
 
@@ -253,7 +262,8 @@ def shrink(core: ProcessCore, excluded: list[int], joiner: Joiner) -> None:
     staying = [r for r in range(core.nranks) if r not in excluded]
     core.shrinks += 1
     uid = f"shrink {core.key} {core.shrinks}".encode()
-    rows = _announce(uid, len(staying), staying.index(core.rank), core.config, out=excluded)
+    worlds = [core.worlds[r] for r in staying]
+    rows = _announce(uid, len(staying), staying.index(core.rank), core.config, worlds, out=excluded)
     for row in rows:
         if row["out"] != excluded:
             raise CollectiveMismatch(

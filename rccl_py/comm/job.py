@@ -27,7 +27,10 @@ from ..transports.kept import keep
 from .deadlock import circle, told
 from .op import named
 
-__all__ = ["Job", "Need", "Party", "job"]
+__all__ = ["ANNOUNCED", "Job", "Need", "Party", "job"]
+
+ANNOUNCED = 32_000
+"""The tag of announcements on COMM_WORLD: below every MPI's limit, above what people use."""
 
 _LOOK = 0.01  # seconds between looks at the other processes
 _TELL = 0.02  # seconds a wait lasts before it is told on the board
@@ -193,12 +196,14 @@ class Job:
         """Wait until `ready`, for what `needs` tells; raise when the wait must end."""
         start = time.monotonic()
         spins = 0
-        while not ready():
-            spins += 1
-            self.progress()
-            if spins > 50:
-                self.pause(time.monotonic() - start, needs(), timeout)
-        self.clear()
+        try:
+            while not ready():
+                spins += 1
+                self.progress()
+                if spins > 50:
+                    self.pause(time.monotonic() - start, needs(), timeout)
+        finally:
+            self.clear()  # also when it was given up: who computes on waits for nobody
 
     def _of(self, world: int) -> Iterator[tuple[Any, Any, int]]:
         for board, processes, ranks in self.boards:
@@ -278,8 +283,11 @@ class Job:
 
     def _waits(self, world: int) -> Iterator[tuple[int, tuple[str, str]]]:
         own = world == self.world
-        waits = [n.told() for n in self._needs] if own else self.record(world).get("waits", ())
+        record = {} if own else self.record(world)
+        waits = [n.told() for n in self._needs] if own else record.get("waits", ())
         for wait in waits:
+            if wait["comm"] in record.get("failed", ()):
+                continue  # it has been given up
             for peer, other in zip(wait["peers"], wait["worlds"]):
                 if not self._has_come(wait, other):
                     yield other, (f"{wait['text']} for rank {peer}", wait["comm"])
@@ -328,10 +336,18 @@ class Job:
                 return
             time.sleep(0.0005)
 
+    def _take_announcements(self) -> None:
+        """Take in those of communicators this process is no part of: MPICH's end wants it."""
+        status, world = self.mpi.Status(), self.mpi.COMM_WORLD
+        while world.Iprobe(source=self.mpi.ANY_SOURCE, tag=ANNOUNCED, status=status):
+            held = bytearray(status.Get_count(self.mpi.BYTE))
+            world.Recv([held, self.mpi.BYTE], source=status.Get_source(), tag=ANNOUNCED)
+
     def _end(self) -> None:
         """Leave, and have this process ended if MPI waits for a dead one, as Open MPI does."""
         with suppress(Exception):  # MPI may be gone already
             self._let_leave()
+            self._take_announcements()
         self.leave("has ended its program")
         with suppress(ValueError):  # not the main thread
             if signal.getsignal(signal.SIGTERM) == self._terminated:
