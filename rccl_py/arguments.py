@@ -29,8 +29,13 @@ def finite(value: object, what: str, above: float, most: float) -> float:
         raise InvalidArgument(
             f"{what} {value!r} is a {type(value).__name__}: a number was expected"
         )
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or not above < number <= most:
+        if above == -1e-300:
+            raise InvalidArgument(f"{what} {number:g}: expected 0 or more, at most {most:g}")
         raise InvalidArgument(f"{what} {number:g}: expected above {above:g}, at most {most:g}")
     return number
 

@@ -52,6 +52,8 @@ def _files(paths: Sequence[str]) -> list[Path]:
     for name in paths:
         path = Path(name)
         files = sorted(path.glob(PATTERN)) if path.is_dir() else [path]
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise FormatError(f"{path}: is no file but a device or a pipe")
         if not files:
             raise FormatError(f"{path}: no flight record in this folder ({PATTERN})")
         found.update({file.resolve(): file for file in files})

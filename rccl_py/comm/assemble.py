@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ __all__ = ["from_mpi", "grow", "init", "shrink", "split"]
 
 _HEARD: dict[str, dict[int, dict[str, Any]]] = {}  # announcements by id and rank
 _SENT: list[tuple[Any, Any]] = []
+_BEGUN: dict[int, Any] = {}  # barriers of from_mpi that not all have come to
 
 
 def _timeout(config: Config) -> float:
@@ -144,11 +146,23 @@ def _require_alike(comm: Any, **settings: object) -> None:
             raise InvalidUsage(f"from_mpi: {name} differs between ranks: {told}")
 
 
+def _require_one_machine(comm: Any, topology: Any) -> None:
+    """Raise on every rank when ranks that name a machine name different ones."""
+    said = comm.allgather(str(topology) if isinstance(topology, (str, Path)) else None)
+    named_by = {name: rank for rank, name in reversed(list(enumerate(said))) if name is not None}
+    if len(named_by) > 1:
+        told = ", ".join(f"rank {rank} {name!r}" for name, rank in named_by.items())
+        raise InvalidUsage(f"the topology differs between ranks: {told}")
+
+
 def _require_all(comm: Any, timeout: float) -> None:
     """Return when all ranks of an MPI communicator are here; raise RcclTimeout else."""
-    here, start = comm.Ibarrier(), time.monotonic()
+    # A barrier others have not come to cannot be taken back: the next attempt goes on with it.
+    key, start = comm.py2f(), time.monotonic()
+    here = _BEGUN.pop(key, None) or comm.Ibarrier()
     while not here.Test():
         if time.monotonic() - start > timeout:
+            _BEGUN[key] = here
             raise RcclTimeout(
                 f"from_mpi: rank {comm.Get_rank()} waited {timeout:g} s: not all of the "
                 f"{comm.Get_size()} processes of the MPI communicator made this call"
@@ -178,7 +192,12 @@ def _board_for(own: Job, comm: Any, worlds: list[int], shared: bool | None) -> N
 def from_mpi(handle: Handle, comm: Any, topology: Any, config: Config, shared: bool | None) -> None:
     """Make `handle` this process's rank of a communicator over `comm`."""
     own = job()
+    if not isinstance(comm, own.mpi.Intracomm) or comm == own.mpi.COMM_NULL:
+        raise InvalidArgument(f"from_mpi: {comm!r} is no mpi4py intracommunicator")
+    if shared is not None and not isinstance(shared, bool):
+        raise InvalidArgument(f"from_mpi: shared_memory {shared!r}: True, False or None")
     _require_all(comm, _timeout(config))
+    _require_one_machine(comm, topology)
     _require_alike(comm, algo=config.algo, proto=config.proto, shared_memory=shared, config=config)
     fabric, machine = _fabric_from_first(comm, topology)
     worlds = _worlds(own.mpi, comm)
@@ -284,7 +303,7 @@ def grow(core: ProcessCore | None, n: int, uid: UniqueId | None, rank: int, join
                 f"grow: nranks {n} is not more than the {core.nranks} ranks of {core.name}"
             )
         said = uid.as_bytes.hex() if uid is not None else ""
-        found = [t for t in core.transport.exchange_texts(said) if t]
+        found = [t for t in core.say(said) if t]
         if not found:
             raise InvalidArgument(
                 "grow: no existing rank passed the unique id of comm.get_unique_id()"

@@ -136,7 +136,7 @@ def checked_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
         return dtype_named(dtype)
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         raise InvalidArgument(
             f"data type {dtype!r} is not one: expected {', '.join(DTYPES)}"
         ) from None

@@ -320,13 +320,15 @@ class Communicator:
         member.require_usable("finalize")
         if isinstance(member.core, LocalCore) and not member.core.waits and not current():
             require_complete(member.core, messages=True)
-        member.state = "finalized"
+        member.state, member.core.repeat = "finalized", None
 
     def destroy(self) -> None:
         """Release the communicator (ncclCommDestroy); later calls raise InvalidArgument."""
         if self._member is None:
             if self._pending is None:
                 raise InvalidArgument("destroy: the communicator is null or destroyed already")
+            if isinstance(self._pending, setup.Meeting):
+                self._pending.fail(RemoteError(f"{self._pending.what}: a rank gave it up"))
             self._pending = None
             return
         member = self._member
@@ -541,7 +543,7 @@ class Communicator:
         scalar: a number, or an array of one element. datatype: of the data, None for the scalar's.
         """
         member = self._require("create_pre_mul_sum")
-        if isinstance(scalar, (int, float)) and not isinstance(scalar, bool):
+        if isinstance(scalar, (int, float, np.number)) and not isinstance(scalar, bool):
             held = np.array([scalar])
         else:
             held = as_array(scalar, "create_pre_mul_sum: scalar")
@@ -550,7 +552,13 @@ class Communicator:
                 f"create_pre_mul_sum: scalar has {held.size} elements: expected 1"
             )
         kind = checked_dtype(held.dtype if datatype is None else datatype)
-        scalar_array = held.reshape(1).astype(kind)
+        try:
+            with np.errstate(all="ignore"):
+                scalar_array = held.reshape(1).astype(kind)
+        except (OverflowError, ValueError, TypeError):
+            raise InvalidArgument(
+                f"create_pre_mul_sum: scalar {scalar!r} is no {name_of(kind)}"
+            ) from None
         if kind.kind in "iu" and scalar_array[0] != held.reshape(1)[0]:
             raise InvalidArgument(
                 f"create_pre_mul_sum: scalar {held.reshape(1)[0]} is no {name_of(kind)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,13 @@ from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..planner import Plan, Planner
 from ..reduce_ops import finish
-from ..timing import Busy, exchange
+from ..timing import Busy, Cost, exchange
 from ..transports.program import Program
 from .call import Call, Signature, checked_dtype
 
 __all__ = [
     "Core",
-    "busy_of",
+    "cost_of",
     "counts_differ",
     "in_rank_order",
     "narrowed",
@@ -86,12 +86,9 @@ class Core:
             self._programs[key] = Program(plan.schedule, in_place=in_place)
         return self._programs[key]
 
-    def messages(
-        self, src: Sequence[int], dst: Sequence[int], size: Sequence[int]
-    ) -> tuple[float, Callable[[], Busy]]:
-        """Return the seconds of messages posted at once, and how busy they keep links."""
-        found = exchange(self.fabric, src, dst, size)
-        return found.seconds, found.used
+    def messages(self, src: Sequence[int], dst: Sequence[int], size: Sequence[int]) -> Cost:
+        """Return what messages posted at once take."""
+        return exchange(self.fabric, src, dst, size).cost
 
     def uneven(self, calls: Sequence[Call]) -> tuple[list[int], list[int], list[int]]:
         """Return (src, dst, bytes) of the messages of a collective of unequal parts."""
@@ -116,15 +113,16 @@ def planner_of(fabric: Fabric, config: Config) -> Planner:
     return Planner(fabric, config.algo, config.proto, max_channels=config.max_ctas)
 
 
-def busy_of(plan: Plan) -> Callable[[], Busy]:
-    """Return how busy a plan keeps each link, in seconds, when asked."""
+def cost_of(plan: Plan) -> Cost:
+    """Return what a plan's call takes: launch and latencies first, then its use of links."""
+    profile, protocol = plan.profile, PROTOCOLS[plan.protocol]
+    slot = plan.block / profile.chunks
+    wire = np.maximum(profile.link * slot * protocol.wire, profile.memory * slot)
 
     def busy() -> Busy:
-        profile = plan.profile
-        wire = plan.block / profile.chunks * PROTOCOLS[plan.protocol].wire
-        return Busy.of(profile.total_link * wire / profile.fabric.bandwidth)
+        return Busy.of(profile.total_link * (slot * protocol.wire) / profile.fabric.bandwidth)
 
-    return busy
+    return Cost(plan.time, plan.time - float((profile.steps * wire).sum()), busy)
 
 
 def widened(call: Call) -> tuple[Array | None, Array | None]:

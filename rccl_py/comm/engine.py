@@ -292,6 +292,18 @@ def wait(place: Place, launches: Sequence[Launch], timeout: float) -> None:
         raise_first(launches)
 
 
+def look_after(place: Place, launches: Sequence[Launch], timeout: float) -> None:
+    """End launches nobody waits for when they wait for a rank that has ended, or too long."""
+    with LOCK:
+        before, place.blocked = place.blocked, list(launches)
+        try:
+            _end_of_the_gone(place)
+        finally:
+            place.blocked = before
+        late = [one for one in launches if not one.done and time.monotonic() - one.since > timeout]
+        _give_up(late, timeout)
+
+
 def leave(place: Place, how: str) -> None:
     """Note that the rank at `place` makes no more calls, and tell whoever waits for it."""
     with LOCK:

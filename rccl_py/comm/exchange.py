@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..timing import Cost
 from ..transports.mailbox import Message
 from .call import Call
 from .core import counts_differ, in_rank_order, share, widened
@@ -31,15 +32,15 @@ class Exchanging(Party, Protocol):
         """Return every rank's text."""
         ...
 
-    def messages(self, src: Any, dst: Any, size: Any) -> tuple[float, Any]:
-        """Return how long messages take, and how busy they keep links."""
+    def messages(self, src: Any, dst: Any, size: Any) -> Cost:
+        """Return what messages take."""
         ...
 
     def uneven(self, calls: Any) -> tuple[list[int], list[int], list[int]]:
         """Return the messages of a collective of unequal parts."""
         ...
 
-    def time(self, op: Op, start: float, seconds: float, busy: Any) -> float:
+    def time(self, op: Op, start: float, cost: Cost) -> float:
         """Give the call its modelled time."""
         ...
 
@@ -72,7 +73,7 @@ def run_uneven(core: Exchanging, op: Op, clock: float) -> None:
     landed[me][...] = own
     if name == "reduce_scatterv":
         in_rank_order(call, me, landed)
-    core.time(op, clock, *core.messages(*core.uneven(every)))
+    core.time(op, clock, core.messages(*core.uneven(every)))
 
 
 def _exchange(core: Exchanging, op: Op, held: list[Any], landed: list[Any]) -> None:

@@ -84,6 +84,7 @@ class group:
     """
 
     def __enter__(self) -> group:
+        self._before = len(_STATE.ops)
         group_start()
         self._open = True
         return self
@@ -101,9 +102,11 @@ class group:
         _STATE.depth = max(_STATE.depth - 1, 0)  # 0: the body has called group_end
         if _STATE.depth == 0:
             _emptied()
+        else:  # an outer group goes on, without what was called here
+            del _STATE.ops[self._before :]
 
     def simulate(self) -> float:
-        """Return the modelled seconds of the calls made so far, and launch nothing.
+        """Return the modelled seconds of the calls made so far; the group launches nothing then.
 
         Inside the ``with`` block; covers every collective, messages and all their overlap.
         """
@@ -153,24 +156,26 @@ def _launch(ops: list[Op], *, grouped: bool) -> Result | None:
 def _launch_here(ops: list[Op], *, grouped: bool) -> Result | None:
     launches = launches_of(ops)
     members = list({id(op.member): op.member for op in ops if op.member}.values())
-    waits = members[0].core.waits
+    one_thread = [member for member in members if not member.core.waits]
     try:
         submit(launches)
-        if grouped and not waits and members[0].config.blocks:
-            _require_met([o.member for o in ops if o.call and o.call.signature.peer < 0])
+        if grouped and members[0].config.blocks:
+            met = {id(o.member) for o in ops if o.call is not None and o.call.signature.peer < 0}
+            _require_met([member for member in one_thread if id(member) in met])
     except BaseException:
-        if not waits:
-            with LOCK:
-                for member in members:
-                    member.core.withdraw()
+        with LOCK:
+            for member in one_thread:
+                member.core.withdraw()
         raise
     if not members[0].config.blocks:
         for launch in launches:
             for member in {id(o.member): o.member for o in launch.ops if o.member}.values():
                 member.inflight.append(launch)
         return Result.IN_PROGRESS
-    if waits:
-        _wait(launches, min(m.core.timeout for m in members))
+    waited = [m.core.timeout for m in members if m.core.waits]
+    if waited:
+        mine = [one for one in launches if any(o.member and o.member.core.waits for o in one.ops)]
+        _wait(mine, min(waited))
     return None
 
 

@@ -100,6 +100,8 @@ class Job:
         self.boards: list[tuple[Any, Any, dict[int, int]]] = []  # board, processes, world -> rank
         self.cores: dict[str, Party] = {}
         self.lock = threading.RLock()  # a nonblocking communicator's calls are another thread's
+        self.apart: set[int] = set()  # threads whose waits do not keep the process from others
+        self.pid = os.getpid()
         self.status = ""
         self.failed: dict[str, tuple[str, str]] = {}  # by communicator: class, message
         self.told = False
@@ -134,7 +136,7 @@ class Job:
 
     def leave(self, how: str) -> None:
         """Say that this process makes no more calls."""
-        if not self.status:
+        if not self.status and os.getpid() == self.pid:  # a fork's end is not this process's
             self.status = how
             self._needs = []
             try:
@@ -181,7 +183,7 @@ class Job:
         if now - self._looked >= _LOOK:
             self._looked = now
             self._look(needs)
-        if waited >= _TELL:
+        if waited >= _TELL and threading.get_ident() not in self.apart:
             if not self.told or [n.told() for n in needs] != [n.told() for n in self._needs]:
                 self._needs = needs
                 self.publish()
@@ -203,7 +205,7 @@ class Job:
                 if spins > 50:
                     self.pause(time.monotonic() - start, needs(), timeout)
         finally:
-            self.clear()  # also when it was given up: who computes on waits for nobody
+            self.clear()
 
     def _of(self, world: int) -> Iterator[tuple[Any, Any, int]]:
         for board, processes, ranks in self.boards:

@@ -16,11 +16,11 @@ from ..collectives import COLLECTIVES
 from ..config import Config
 from ..errors import CollectiveMismatch, InvalidArgument, InvalidUsage, RcclError, RemoteError
 from ..planner import Planner
-from ..timing import Task, exchanges
+from ..timing import Cost, exchanges
 from ..transports import local
 from .call import UNEVEN, Call
-from .core import Core, busy_of, counts_differ, in_rank_order, narrowed, share, widened
-from .engine import error_of, progress
+from .core import Core, cost_of, counts_differ, in_rank_order, narrowed, share, widened
+from .engine import error_of, look_after, progress
 from .member import Member
 from .onesided import OneSided
 from .op import Op, named, site_text
@@ -163,7 +163,7 @@ class LocalCore(Core):
             rows.append((send.member.rank, recv.member.rank, send.call.source.nbytes, group))
             ends[group] = [send, recv]
         for group, found in enumerate(exchanges(self.fabric, *zip(*rows))):
-            self.time(ends[group], found.seconds, found.used)
+            self.time(ends[group], found.cost)
 
     def _unlike(self, send: Op, recv: Op) -> CollectiveMismatch:
         assert send.member is not None and recv.member is not None
@@ -173,11 +173,11 @@ class LocalCore(Core):
             "type must be the same"
         )
 
-    def time(self, ops: Sequence[Op], seconds: float, busy: Any) -> None:
+    def time(self, ops: Sequence[Op], cost: Cost) -> None:
         """Give these calls, which meet now, their modelled time."""
         after = {id(t): t for op in ops for t in op.stream.tail}
         release = max(max(op.stream.place.host, op.stream.clock) for op in ops)
-        task = Task(seconds, after.values(), release, busy, self.fabric.domain)
+        task = cost.task(after.values(), release, self.fabric.domain)
         TIMETABLE.add(task)
         for launch in {id(op.launch): op.launch for op in ops}.values():
             if launch is not None:
@@ -214,14 +214,14 @@ class LocalCore(Core):
         if name in COLLECTIVES:
             plan = self.plan(calls[0].signature)
             self._run_planned(plan, calls)
-            self.time(ops, plan.time, busy_of(plan))
+            self.time(ops, cost_of(plan))
             self.last_plan = plan
         elif name in UNEVEN:
             _run_uneven(calls)
-            self.time(ops, *self.messages(*self.uneven(calls)))
+            self.time(ops, self.messages(*self.uneven(calls)))
         elif name == "barrier":
             plan = self.planner.plan("allreduce", 1.0)
-            self.time(ops, plan.time, busy_of(plan))
+            self.time(ops, cost_of(plan))
         else:
             payloads = [call.payload for call in calls]
             payloads[0].meet(self, payloads)
@@ -267,7 +267,9 @@ class LocalCore(Core):
             ready.extend(streams)
 
     def poll(self, member: Member) -> None:
-        """Look after calls in flight: nothing to do, they run when they meet."""
+        """Look after calls in flight: end those that wait for a rank that is gone, or too long."""
+        if member.inflight and self.waits:
+            look_after(member.place, member.inflight, self.timeout)
 
     def revoke(self, member: Member) -> None:
         """Stop what is in flight at all ranks."""
@@ -374,16 +376,20 @@ def _require_apart(number: int, calls: Sequence[Call]) -> None:
                 first = array.ctypes.data
                 spans.append((first, first + array.nbytes, rank, written))
     spans.sort()
-    reach: dict[bool, tuple[int, int]] = {}  # per kind, the furthest end so far and whose it is
+    # Per kind, the furthest end so far and whose it is; and the furthest of any other rank.
+    reach: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
     for first, last, rank, written in spans:
-        for kind, (end, other) in reach.items():
-            if end > first and other != rank and (written or kind):
+        for kind, ends in reach.items():
+            hit = next((r for end, r in ends if end > first and r != rank), None)
+            if hit is not None and (written or kind):
                 raise InvalidArgument(
-                    f"call {number}: buffers of ranks {other} and {rank} overlap and one of them "
+                    f"call {number}: buffers of ranks {hit} and {rank} overlap and one of them "
                     "is written: every rank needs a recvbuf of its own"
                 )
-        if written not in reach or last > reach[written][0]:
-            reach[written] = (last, rank)
+        by_rank: dict[int, int] = {}
+        for end, r in [*reach[written], (last, rank)]:
+            by_rank[r] = max(end, by_rank.get(r, 0))
+        reach[written] = sorted(((e, r) for r, e in by_rank.items()), reverse=True)[:2]
 
 
 def _run_uneven(calls: list[Call]) -> None:

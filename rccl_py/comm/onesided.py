@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from ..timing import Task
+from ..timing import Cost, Task
 from .op import Op
 from .place import OPEN, Stream
 from .window import Put, as_bytes
@@ -22,11 +22,11 @@ Key = tuple[int, int, int, int]
 class Timed(Protocol):
     """A communicator as one-sided calls need it."""
 
-    def messages(self, src: Any, dst: Any, size: Any) -> tuple[float, Any]:
-        """Return how long messages take, and how busy they keep links."""
+    def messages(self, src: Any, dst: Any, size: Any) -> Cost:
+        """Return what messages take."""
         ...
 
-    def time(self, ops: Any, seconds: float, busy: Any) -> None:
+    def time(self, ops: Any, cost: Cost) -> None:
         """Give calls their modelled time."""
         ...
 
@@ -59,7 +59,7 @@ class OneSided:
             there = as_bytes(put.window.arrays[peer])
             there[put.offset : put.offset + size] = data.view("u1")
         before = len(op.launch.tasks)
-        self._core.time([op], *self._core.messages([op.member.rank], [peer], [size]))
+        self._core.time([op], self._core.messages([op.member.rank], [peer], [size]))
         if put.signals:
             key = peer, op.member.rank, put.index, put.context
             self._arrived.setdefault(key, []).append(tuple(op.launch.tasks[before:]))

@@ -9,6 +9,7 @@ no collective and no transport.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -34,11 +35,12 @@ OPEN: set[tuple[int, ...]] = set()
 class Launch:
     """Calls launched together on one stream. left: how many have not run. tasks: their times."""
 
-    __slots__ = ("active", "error", "left", "ops", "stream", "tasks")
+    __slots__ = ("active", "error", "left", "ops", "since", "stream", "tasks")
 
     def __init__(self, stream: Stream, ops: Sequence[Op]) -> None:
         self.stream, self.ops = stream, list(ops)
         self.left = len(self.ops)
+        self.since = time.monotonic()
         self.active = False
         self.tasks: list[Task] = []
         self.error: RcclError | None = None

@@ -19,11 +19,11 @@ from ..config import Config
 from ..errors import CollectiveMismatch, InvalidUsage, RcclError, RemoteError, Result
 from ..planner import Plan, Planner
 from ..reduce_ops import ReduceOp, finish
-from ..timing import Busy, Task, Timetable, exchanges
+from ..timing import Cost, Timetable, exchanges
 from ..transports.mailbox import Mailbox, Message
 from ..transports.mpi import HeadsDiffer, MpiTransport
 from .call import UNEVEN, Call, Signature, plain_call
-from .core import Core, busy_of, narrowed, widened
+from .core import Core, cost_of, narrowed, widened
 from .engine import error_of
 from .exchange import run_uneven
 from .job import Job, Need
@@ -119,6 +119,7 @@ class ProcessCore(Core):
         return Result.IN_PROGRESS
 
     def _run_quietly(self, ops: list[Op]) -> None:
+        self.job.apart.add(threading.get_ident())
         try:
             self._run_all(ops)
         except RcclError as error:  # poll() tells it
@@ -126,6 +127,8 @@ class ProcessCore(Core):
             for op in ops:
                 if not op.done:
                     op.finish(error)
+        finally:
+            self.job.apart.discard(threading.get_ident())
 
     def _run_all(self, ops: list[Op]) -> None:
         if len(ops) == 1:
@@ -181,13 +184,13 @@ class ProcessCore(Core):
             if source is call.source and target is call.target and bound is not None:
                 self._keep(op, bound, plan)
             narrowed(call, target, self.nranks)
-            self.time(op, clock, plan.time, busy_of(plan))
+            self.time(op, clock, cost_of(plan))
             self.last_plan = plan
         elif name in UNEVEN:
             run_uneven(self, op, clock)
         elif name == "barrier":
             plan = self.planner.plan("allreduce", 1.0)
-            self.time(op, clock, plan.time, busy_of(plan))
+            self.time(op, clock, cost_of(plan))
         elif name == "register_window":
             self._register(call.payload)
 
@@ -196,7 +199,8 @@ class ProcessCore(Core):
         call = op.call
         assert call is not None
         size = sum(0 if b is None else b.nbytes for b in (call.source, call.target))
-        if call.given is not None and size <= MOST and len(self.member.place.streams) == 1:
+        usable = self.member.config.blocks and len(self.member.place.streams) == 1
+        if call.given is not None and size <= MOST and usable and Repeat.can_keep(call.given):
             self.repeat = Repeat(op, call.given, bound, plan)
 
     def run_again(self, again: Repeat, site: Site) -> None:
@@ -265,17 +269,27 @@ class ProcessCore(Core):
             self.fail(found)
         return found
 
+    def say(self, text: str) -> list[str]:
+        """Return every rank's text; all ranks come here, or it is a mismatch."""
+        try:
+            return self.transport.exchange_texts(text)
+        except HeadsDiffer:
+            raise CollectiveMismatch(
+                f"rank {self.rank} of {self.name} ends, grows or sets up the communicator, others "
+                "made another call. All ranks must make the same calls in the same order"
+            ) from None
+
     def texts(self, op: Op, text: str) -> list[str]:
         """Return every rank's text, in the course of call `op`."""
         self._need = Need(self, "collective", op.number, (), op.describe())
         try:
-            return self.transport.exchange_texts(text)
+            return self.say(text)
         finally:
             self._need = None
             self.job.clear()
 
     def _register(self, window: Window) -> None:
-        sizes = self.transport.exchange_texts(str(window.own.nbytes))
+        sizes = self.say(str(window.own.nbytes))
         window.sizes = [int(size) for size in sizes]
         window.number, window.owner = len(self.windows), self
         self.windows.append(window)
@@ -310,8 +324,7 @@ class ProcessCore(Core):
     def _put(self, op: Op, call: Call) -> None:
         put, peer = call.payload, call.signature.peer
         data = np.empty(0, np.uint8) if call.source is None else call.source.view(np.uint8)
-        seconds, busy = self.messages([self.rank], [peer], [len(data)])
-        clock = self.time(op, self.ready(op), seconds, busy)
+        clock = self.time(op, self.ready(op), self.messages([self.rank], [peer], [len(data)]))
         said = {
             "window": -1 if put.window is None else put.window.number,
             "offset": put.offset,
@@ -376,14 +389,14 @@ class ProcessCore(Core):
         """Return the modelled second at which the call's stream is free."""
         return float(op.stream.elapsed)
 
-    def time(self, op: Op, start: float, seconds: float, busy: Any) -> float:
+    def time(self, op: Op, start: float, cost: Cost) -> float:
         """Give a call its modelled time; return its end."""
         stream = op.stream
         if len(stream.place.streams) == 1:
-            stream.clock = max(stream.place.host, stream.clock, start) + seconds
+            stream.clock = max(stream.place.host, stream.clock, start) + cost.seconds
             return float(stream.clock)
         release = max(stream.place.host, start)
-        task = TIMETABLE.add(Task(seconds, stream.tail, release, busy, self.fabric.domain))
+        task = TIMETABLE.add(cost.task(stream.tail, release, self.fabric.domain))
         stream.tail = (task,)
         TIMETABLE.settle()
         return task.end
@@ -493,7 +506,8 @@ def _time_messages(ends: list[tuple[Op, Message | Need | None]]) -> None:
             rows.append((src, dst, len(end.data), peers.setdefault(end.peer, len(peers))))
         starts = [max(m.clock for _, m in pairs if peers[m.peer] == g) for g in range(len(peers))]
         found = exchanges(core.fabric, *zip(*rows))
-        tasks = [table.add(Task(e.seconds, (), at, e.used)) for e, at in zip(found, starts)]
+        tasks = [table.add(e.cost.task((), at)) for e, at in zip(found, starts)]
         table.settle()
         start = min(starts)
-        core.time(first, start, max(task.end for task in tasks) - start, Busy.nothing)
+        seconds = max(task.end for task in tasks) - start
+        core.time(first, start, Cost(seconds, seconds, None))

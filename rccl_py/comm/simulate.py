@@ -12,7 +12,7 @@ from itertools import zip_longest
 from ..collectives import COLLECTIVES
 from ..timing import Task, Timetable, exchanges
 from .call import UNEVEN
-from .core import Core, busy_of
+from .core import Core, cost_of
 from .op import Op
 
 __all__ = ["seconds_of"]
@@ -61,14 +61,13 @@ def _collective(core: Core, ops: list[Op]) -> Task:
     medium = core.fabric.domain
     if signature.collective in COLLECTIVES:
         plan = core.plan(signature)
-        return Task(plan.time, busy=busy_of(plan), medium=medium)
+        return cost_of(plan).task(medium=medium)
     if signature.collective in UNEVEN:
         every = calls if len(calls) == core.nranks else [calls[0]] * core.nranks
-        seconds, busy = core.messages(*core.uneven(every))
-        return Task(seconds, busy=busy, medium=medium)
+        return core.messages(*core.uneven(every)).task(medium=medium)
     if signature.collective == "barrier":
         plan = core.planner.plan("allreduce", 1.0)
-        return Task(plan.time, busy=busy_of(plan), medium=medium)
+        return cost_of(plan).task(medium=medium)
     return Task(0.0)
 
 
@@ -97,7 +96,7 @@ def _exchanges(core: Core, ops: Sequence[Op]) -> list[Task]:
             key = src, dst, id(op.stream), id(other.stream) if other is not None else 0
             rows.append((src, dst, _bytes(op), groups.setdefault(key, len(groups))))
     found = exchanges(core.fabric, *zip(*rows)) if rows else []
-    return [Task(e.seconds, busy=e.used, medium=core.fabric.domain) for e in found]
+    return [e.cost.task(medium=core.fabric.domain) for e in found]
 
 
 def _bytes(op: Op) -> int:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import finite
 from ..config import Config
-from ..errors import RemoteError
+from ..errors import InvalidArgument, RemoteError
 from .communicator import Communicator
 from .core import planner_of
 from .engine import leave
@@ -42,6 +43,10 @@ def run(
     says, or 30).
     Raises the first error of the lowest rank that failed by itself.
     """
+    if config is not None and not isinstance(config, Config):
+        raise InvalidArgument(f"run: config is a {type(config).__name__}: a Config was expected")
+    if timeout is not None:
+        finite(timeout, "run: timeout", -1e-300, 1e9)
     settings = Config(algo=algo, proto=proto).merged(config)
     machine = machine_for(topology, 0)
     fabric = placed(machine, nranks)

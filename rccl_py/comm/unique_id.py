@@ -26,14 +26,15 @@ class UniqueId:
     __slots__ = ("_held",)
 
     def __init__(self, held: bytes = bytes(_SIZE)) -> None:
-        if len(held) != _SIZE:
-            raise InvalidArgument(f"a unique id has {_SIZE} bytes, found {len(held)}")
+        if not isinstance(held, (bytes, bytearray)) or len(held) != _SIZE:
+            size = len(held) if isinstance(held, (bytes, bytearray, str)) else type(held).__name__
+            raise InvalidArgument(f"a unique id has {_SIZE} bytes, found {size}")
         self._held = bytearray(held)
 
     @staticmethod
     def from_bytes(held: bytes | bytearray | memoryview) -> UniqueId:
         """Return the id that ``bytes(uid)`` gave."""
-        return UniqueId(bytes(held))
+        return UniqueId(bytes(held) if isinstance(held, (bytearray, memoryview)) else held)
 
     def __bytes__(self) -> bytes:
         return bytes(self._held)

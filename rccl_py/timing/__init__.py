@@ -5,11 +5,12 @@ Knows no algorithm and no buffer.
 
 from .estimate import Loads, Profile, profile
 from .exchange import Exchange, exchange, exchanges
-from .overlap import Busy, Task, Timetable
+from .overlap import Busy, Cost, Task, Timetable
 from .timeline import Part, Timeline
 
 __all__ = [
     "Busy",
+    "Cost",
     "Exchange",
     "Loads",
     "Part",

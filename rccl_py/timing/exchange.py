@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import PROTOCOLS
-from .overlap import Busy
+from .overlap import Busy, Cost
 
 __all__ = ["Exchange", "exchange", "exchanges"]
 
@@ -22,21 +22,25 @@ Ints = npt.ArrayLike
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Exchange:
-    """seconds: from the call to the last byte. busy: links and the seconds each is used."""
+    """seconds: from the call to the last byte. lead: of these, before links are used. busy: links
+    and the seconds each is used.
+    """
 
     seconds: float
+    lead: float
     busy: Busy
     protocol: str
 
-    def used(self) -> Busy:
-        """Return `busy`; what a Task asks for."""
-        return self.busy
+    @property
+    def cost(self) -> Cost:
+        """What it takes alone, for a timetable."""
+        return Cost(self.seconds, self.lead, lambda: self.busy)
 
 
 def exchange(fabric: Fabric, src: Ints, dst: Ints, size: Ints) -> Exchange:
     """Return the time of messages src[i] -> dst[i] of size[i] bytes, all posted at once."""
     found = exchanges(fabric, src, dst, size, np.zeros(np.size(src), dtype=np.int64))
-    return found[0] if found else Exchange(fabric.launch, Busy.nothing(), "LL")
+    return found[0] if found else Exchange(fabric.launch, fabric.launch, Busy.nothing(), "LL")
 
 
 def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> list[Exchange]:
@@ -76,6 +80,7 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
     return [
         Exchange(
             float(fabric.launch + spent[g] + total[best[g], g]),
+            float(fabric.launch + spent[g] + latency[order[best[g]], g]),
             Busy(link[a:b], busy[a:b] * wires[best[g]]),
             names[best[g]],
         )

@@ -3,11 +3,11 @@
 Owns Task (an operation with what it waits for and how busy it keeps links while alone) and
 Timetable (which settles their times). Knows no communicator and no data.
 
-An operation alone runs at speed 1 and takes its predicted seconds; on each link it then uses
-busy / seconds of the bandwidth. Operations that run at once share links max-min fairly: speeds
-rise together until a link is full, those that cross it keep that speed, the others rise on, none
-above 1. Two operations on disjoint links do not slow each other; two that each fill a link take
-twice as long::
+An operation alone takes its predicted seconds: first its lead (launch and latency), in which it
+uses no link, then the rest, in which it uses busy / rest of each link's bandwidth. Operations that
+run at once share links max-min fairly: speeds rise together until a link is full, those that cross
+it keep that speed, the others rise on, none above 1. Two operations on disjoint links do not slow
+each other; two that each fill a link take twice as long, their leads apart::
 
     alone    A ======      together   A ============     (the same link)
              B ======                 B ============
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ..fabric import F64
 
-__all__ = ["Busy", "Task", "Timetable"]
+__all__ = ["Busy", "Cost", "Task", "Timetable"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -49,15 +49,30 @@ class Busy(NamedTuple):
         return Busy(link, seconds[link])
 
 
+class Cost(NamedTuple):
+    """What an operation takes alone. seconds; lead: of these, before it uses links. busy(): the
+    links it uses and for how long, None where it uses none.
+    """
+
+    seconds: float
+    lead: float
+    busy: Callable[[], Busy] | None
+
+    def task(self, after: Iterable[Task] = (), release: float = 0.0, medium: object = None) -> Task:
+        """Return the operation, to be put on a timetable."""
+        return Task(self.seconds, after, release, self.busy, medium, self.lead)
+
+
 class Task:
-    """An operation. seconds: alone. after: operations that must have ended. release: earliest s.
+    """An operation. seconds: alone; lead: of these, before it uses links. after: operations that
+    must have ended. release: earliest s.
 
     busy(): the links it uses and for how long, None where it uses none (computation).
     medium: whose links those are; only tasks of one medium slow each other. start, end: seconds,
     once settled.
     """
 
-    __slots__ = ("after", "busy", "end", "medium", "release", "seconds", "start")
+    __slots__ = ("after", "busy", "end", "lead", "leading", "medium", "release", "seconds", "start")
 
     def __init__(
         self,
@@ -66,9 +81,12 @@ class Task:
         release: float = 0.0,
         busy: Callable[[], Busy] | None = None,
         medium: object = None,
+        lead: float = 0.0,
     ) -> None:
         self.seconds, self.release, self.busy, self.medium = seconds, release, busy, medium
         self.after: tuple[Task, ...] = tuple(after)
+        self.lead = min(lead, seconds) if busy is not None else seconds
+        self.leading = self.lead > 0
         self.start = -1.0
         self.end = -1.0
 
@@ -147,20 +165,27 @@ def _earliest(task: Task) -> float:
 def _advance(
     clock: float, running: list[tuple[Task, float]], until: float
 ) -> tuple[float, list[tuple[Task, float]], list[Task]]:
-    """Run to the next end or to `until`; return the time, what still runs, and what ended."""
+    """Run to the next end or to `until`; return the time, what still runs, and what ended.
+
+    What runs is a task and the part left of its lead, or of what follows it.
+    """
     speed = _together([task for task, _ in running])
+    spans = [task.lead if task.leading else task.seconds - task.lead for task, _ in running]
     ends = [
-        clock + (task.seconds * left / s if task.seconds else 0.0)
-        for (task, left), s in zip(running, speed)
+        clock + (span * left / s if span else 0.0)
+        for span, (_, left), s in zip(spans, running, speed)
     ]
     to = min([*ends, until])
     still, ended = [], []
-    for (task, left), s, end in zip(running, speed, ends):
-        if end <= to:
+    for (task, left), span, s, end in zip(running, spans, speed, ends):
+        if end > to:
+            still.append((task, left - (to - clock) * s / span))
+        elif task.leading and task.lead < task.seconds:
+            task.leading = False
+            still.append((task, 1.0))
+        else:
             task.end = end
             ended.append(task)
-        else:
-            still.append((task, left - (to - clock) * s / task.seconds))
     return to, still, ended
 
 
@@ -169,7 +194,7 @@ def _together(tasks: list[Task]) -> list[float]:
     speed = [1.0] * len(tasks)
     media: dict[int, list[int]] = {}
     for i, task in enumerate(tasks):
-        if task.busy is not None and task.seconds > 0:
+        if task.busy is not None and not task.leading and task.seconds > task.lead:
             media.setdefault(id(task.medium), []).append(i)
     for shared in media.values():
         if len(shared) > 1:
@@ -182,7 +207,7 @@ def _shared(tasks: list[Task]) -> list[float]:
     """Return the speeds of tasks on one medium."""
     uses = [task.busy() for task in tasks if task.busy is not None]
     owner = np.repeat(np.arange(len(uses)), [len(use.link) for use in uses])
-    each = [use.seconds / task.seconds for use, task in zip(uses, tasks)]
+    each = [use.seconds / (task.seconds - task.lead) for use, task in zip(uses, tasks)]
     link, at = np.unique(np.concatenate([use.link for use in uses]), return_inverse=True)
     crowded = np.bincount(at, minlength=len(link)) > 1  # alone on a link, none is slowed there
     kept = crowded[at]
