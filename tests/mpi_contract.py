@@ -21,23 +21,11 @@ from rccl_py.comm.job import job
 from rccl_py.transports.board import MessageBoard
 
 
-class Alone:
-    """An MPI communicator whose ranks have no host in common; what it makes is like it."""
-
-    def __init__(self, comm: MPI.Comm) -> None:
-        self._comm = comm
-
-    def __getattr__(self, name: str):
-        return getattr(self._comm, name)
+class Alone(MPI.Intracomm):
+    """A communicator whose ranks have no host in common; what it makes is of its kind."""
 
     def Split_type(self, _kind: int) -> MPI.Comm:
-        return self._comm.Split(self._comm.Get_rank())
-
-    def Dup(self) -> Alone:
-        return Alone(self._comm.Dup())
-
-    def Split(self, color: int = 0, key: int = 0) -> Alone:
-        return Alone(self._comm.Split(color, key))
+        return self.Split(self.Get_rank())
 
 
 def communicator(world: MPI.Comm, length: str, mode: str) -> rccl.Communicator:

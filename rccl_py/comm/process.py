@@ -424,7 +424,8 @@ class ProcessCore(Core):
     def release(self, member: Member, *, orderly: bool) -> None:
         """Free what the communicator holds; collective when it is orderly and nothing failed."""
         self.repeat = None
-        orderly = orderly and self.failure is None and not self.revoked
+        gone = bool(self.job.status)  # the program has ended: others need not come any more
+        orderly = orderly and self.failure is None and not self.revoked and not gone
         try:
             if orderly:
                 op = Op(member, plain_call("destroy"), member.place.default)
