@@ -14,7 +14,7 @@ export OMPI_MCA_osc := ^ucx
 # One BLAS/OpenMP thread a rank: ranks are the parallelism.
 export OMP_NUM_THREADS := 1
 
-.PHONY: help run test lint bench docs clean
+.PHONY: help run test torch lint bench docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -46,6 +46,10 @@ run: $(VENV)/.run  ## 8 processes under mpirun: allreduce on mi300x-8, 8 B to 64
 
 test: $(VENV)/.test  ## the whole test suite, mpirun tests included
 	$(BIN)/python -m pytest tests
+
+torch: $(VENV)/.test  ## tests with CPU tensors; installs torch, which takes minutes
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pytest tests/test_buffers_torch.py
 
 lint: $(VENV)/.lint  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .
