@@ -8,6 +8,7 @@ Nothing blocks in MPI before all who are needed have come.
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -125,7 +126,8 @@ def _fabric_from_first(comm: Any, topology: Any) -> tuple[Fabric, Any]:
     if comm.Get_rank() == 0:
         try:
             machine = machine_for(topology, comm.Get_size())
-            found = placed(machine, comm.Get_size()), machine
+            # As bytes: only who grows needs the machine, and networkx to read it.
+            found = placed(machine, comm.Get_size()), pickle.dumps(machine)
         except RcclError as error:
             found = error
         except Exception as error:  # whatever it is, the others must not wait for it

@@ -6,6 +6,7 @@ whose meeting is not complete yet has no rank; asking names who has not come.
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 import weakref
@@ -342,8 +343,11 @@ def larger_fabric(core: Core, nranks: int) -> Fabric:
     """Return the fabric with the next free accelerators of its machine taken in."""
     from ..topology import lower
 
+    machine = core.machine
+    if isinstance(machine, bytes):  # as another process's rank 0 sent it
+        machine = pickle.loads(machine)
     held = core.fabric.place.tolist()
-    capacity = core.machine.ngpus
+    capacity = machine.ngpus
     taken = set(held)
     free = [g for g in range(min(capacity, nranks + len(held))) if g not in taken]
     more = nranks - len(held)
@@ -352,7 +356,7 @@ def larger_fabric(core: Core, nranks: int) -> Fabric:
             f"grow: {nranks} ranks asked for, but {core.fabric.name} has {capacity} "
             "accelerators: make the first communicator on a larger machine"
         )
-    return lower(core.machine, [*held, *free[:more]])
+    return lower(machine, [*held, *free[:more]])
 
 
 def _make_larger(core: LocalCore, joined: dict[int, Joiner]) -> None:
