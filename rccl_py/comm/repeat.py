@@ -16,7 +16,7 @@ from .op import Op, Site
 
 __all__ = ["MOST", "Repeat"]
 
-MOST = 1 << 20  # bytes of a call's buffers that may be held on to
+MOST = 1 << 23  # bytes of a call's buffers that may be held on to
 _NUMBER = Struct("q")
 
 
@@ -56,7 +56,10 @@ class Repeat:
             and was[0] == name
             and was[3] is op
             and root is was[4]
-            and self.kinds == (send.dtype, send.nbytes, recv.dtype, recv.nbytes)
+            and send.dtype is self.kinds[0]
+            and send.nbytes == self.kinds[1]
+            and recv.dtype is self.kinds[2]
+            and recv.nbytes == self.kinds[3]
             and recv.flags.writeable
         )
 
