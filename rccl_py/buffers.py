@@ -46,7 +46,12 @@ def carried(dtype: np.dtype[Any]) -> str:
     """
     if not dtype.isnative:
         raise InvalidArgument(f"byte order {dtype.str}: native order was expected")
-    return name_of(dtype)
+    name = name_of(dtype)
+    if dtype_named(name) != dtype:
+        raise InvalidArgument(
+            f"data type {dtype.name} is not carried: {name} is {dtype_named(name).name}"
+        )
+    return name
 
 
 def _kind_of(buffer: object) -> str:
