@@ -206,7 +206,5 @@ def test_a_type_of_another_byte_order_has_no_name():
 
 def test_an_eight_bit_float_of_another_format_is_refused_not_taken_for_the_one_that_is_carried():
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    with pytest.raises(
-        InvalidArgument, match="float8_e4m3 is not carried: f8e4m3 is"
-    ):
+    with pytest.raises(InvalidArgument, match="float8_e4m3 is not carried: f8e4m3 is"):
         flat(np.zeros(3, ml_dtypes.float8_e4m3), "sendbuf", writes=False)
