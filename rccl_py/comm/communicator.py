@@ -39,7 +39,6 @@ from .call import (
     checked_call,
     checked_dtype,
     checked_message,
-    checked_uneven,
     plain_call,
 )
 from .core import Core, planner_of
@@ -49,6 +48,7 @@ from .machines import is_job, machine_for, placed
 from .member import Member
 from .op import Op, named
 from .place import LOCK, Place, Stream
+from .uneven import checked_uneven
 from .unique_id import UniqueId, get_unique_id
 from .window import WaitSignalDesc, Window, checked_put, checked_signal, checked_wait
 

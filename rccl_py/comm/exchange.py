@@ -15,7 +15,8 @@ from ..timing import Cost
 from ..transports.mailbox import Message
 from .call import Call
 from .core import counts_differ, in_rank_order, share, widened
-from .job import Job, Need, Party
+from .job import Job
+from .need import Need, Party
 from .op import Op
 
 __all__ = ["run_uneven"]

@@ -16,18 +16,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import CollectiveMismatch, Deadlock, RcclError, RcclTimeout, RemoteError
 from ..transports.board import ROOM
 from ..transports.board import told as written
 from ..transports.kept import keep
 from .deadlock import circle, told
+from .need import Need, Party
 from .op import named
 
-__all__ = ["ANNOUNCED", "Job", "Need", "Party", "job"]
+__all__ = ["ANNOUNCED", "Job", "job"]
 
 ANNOUNCED = 32_000
 """The tag of announcements on COMM_WORLD: below every MPI's limit, above what people use."""
@@ -38,57 +39,6 @@ _CIRCLE = 0.05  # seconds between searches for a circle
 _FAILURES = 8  # failed communicators that are told of at length, the latest; 8 times as many at all
 _TEXT, _SHORT = 4000, 300  # characters of an error that are told
 _LINGER = 2.0  # seconds a process that has failed gives the others to hear of it
-
-
-class Party(Protocol):
-    """A communicator as the job sees it. worlds: rank in the job of every rank."""
-
-    key: str
-    name: str
-    rank: int
-    worlds: list[int]
-    mailbox: Any
-
-    def made(self) -> dict[str, Any]:
-        """Return how far this rank has come."""
-        ...
-
-    def require_alive(self) -> None:
-        """Raise when the communicator was ended from another thread."""
-        ...
-
-
-class Need:
-    """What a process waits for: `peers` (ranks of core) must come to `number` of `kind`.
-
-    kind: "collective"; "send" or "recv" that a peer must make; "signal". call: the call it is in.
-    """
-
-    __slots__ = ("call", "core", "kind", "number", "peers")
-
-    def __init__(
-        self, core: Party, kind: str, number: int, peers: Sequence[int], call: str
-    ) -> None:
-        self.core, self.kind, self.number, self.peers, self.call = core, kind, number, peers, call
-
-    @property
-    def text(self) -> str:
-        """The sentence that says who waits in which call."""
-        return f"rank {self.core.rank} of {self.core.name} waits in {self.call}"
-
-    def told(self) -> dict[str, Any]:
-        """Return what others need to know of it."""
-        core = self.core
-        return {
-            "comm": core.key,
-            "name": core.name,
-            "rank": core.rank,
-            "kind": self.kind,
-            "number": self.number,
-            "peers": list(self.peers),
-            "worlds": [core.worlds[p] for p in self.peers],
-            "text": self.text,
-        }
 
 
 class Job:

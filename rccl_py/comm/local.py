@@ -19,6 +19,7 @@ from ..planner import Planner
 from ..timing import Cost, exchanges
 from ..transports import local
 from .call import UNEVEN, Call
+from .compare import mismatch, require_apart
 from .core import Core, cost_of, counts_differ, in_rank_order, narrowed, share, widened
 from .engine import error_of, look_after, progress
 from .member import Member
@@ -28,26 +29,9 @@ from .place import LOCK, OPEN, TIMETABLE, Launch, Place, Stream
 from .records import dump_records
 from .window import Window
 
-__all__ = ["LocalCore", "mismatch"]
+__all__ = ["LocalCore"]
 
 TIMEOUT = 30.0  # seconds a rank waits for the others before it says who is missing
-
-
-def mismatch(number: int, said: Sequence[tuple[int, str, str]], name: str) -> CollectiveMismatch:
-    """Return the error that names the odd ranks; said: (rank, what it called, where)."""
-    groups: dict[str, list[tuple[int, str]]] = {}
-    for rank, what, site in said:
-        groups.setdefault(what, []).append((rank, site))
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1][0][0]))
-    parts = [
-        f"{named([r for r, _ in ranks])} called {what} at "
-        + ", ".join(sorted({site for _, site in ranks}))
-        for what, ranks in ordered
-    ]
-    return CollectiveMismatch(
-        f"call {number} differs between ranks of {name}: {'; '.join(parts)}. "
-        "All ranks must make the same calls in the same order"
-    )
 
 
 class LocalCore(Core):
@@ -210,7 +194,7 @@ class LocalCore(Core):
 
     def _run_alike(self, calls: list[Call], ops: list[Op]) -> None:
         name = calls[0].signature.collective
-        _require_apart(ops[0].number, calls)
+        require_apart(ops[0].number, calls)
         if name in COLLECTIVES:
             plan = self.plan(calls[0].signature)
             self._run_planned(plan, calls)
@@ -365,31 +349,6 @@ class LocalCore(Core):
                 left = self.members[rank].place.left if rank < self.nranks else None
                 if left is not None:
                     meeting.fail(RemoteError(f"{meeting.what} waits for rank {rank}, which {left}"))
-
-
-def _require_apart(number: int, calls: Sequence[Call]) -> None:
-    """Refuse a receive buffer that overlaps a buffer of another rank."""
-    spans = []
-    for rank, call in enumerate(calls):
-        for array, written in ((call.source, False), (call.target, True)):
-            if array is not None and array.size:
-                first = array.ctypes.data
-                spans.append((first, first + array.nbytes, rank, written))
-    spans.sort()
-    # Per kind, the furthest end so far and whose it is; and the furthest of any other rank.
-    reach: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
-    for first, last, rank, written in spans:
-        for kind, ends in reach.items():
-            hit = next((r for end, r in ends if end > first and r != rank), None)
-            if hit is not None and (written or kind):
-                raise InvalidArgument(
-                    f"call {number}: buffers of ranks {hit} and {rank} overlap and one of them "
-                    "is written: every rank needs a recvbuf of its own"
-                )
-        by_rank: dict[int, int] = {}
-        for end, r in [*reach[written], (last, rank)]:
-            by_rank[r] = max(end, by_rank.get(r, 0))
-        reach[written] = sorted(((e, r) for r, e in by_rank.items()), reverse=True)[:2]
 
 
 def _run_uneven(calls: list[Call]) -> None:

@@ -31,7 +31,11 @@ class MessageError(InvalidArgument, ValueError):
 
 
 class NotProvided(InvalidArgument, NotImplementedError):
-    """Something of MPI that these names do not offer."""
+    """Something of MPI that these names refuse on purpose (BOTTOM, and what docs/api.md lists).
+
+    Also a NotImplementedError, which is what mpi4py raises where its MPI lacks a call: programs
+    that try and go another way do so here too.
+    """
 
 
 def checked_rank(value: object, n: int, what: str, error_class: int) -> int:
