@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import finite
-from ..errors import Deadlock, InvalidArgument, RcclError, RcclTimeout, RemoteError
+from ..errors import (
+    Deadlock,
+    InternalError,
+    InvalidArgument,
+    RcclError,
+    RcclSystemError,
+    RcclTimeout,
+    RemoteError,
+)
 from ..timing import Task
 from .deadlock import circle, told
 from .op import Op, named
@@ -316,8 +324,6 @@ def leave(place: Place, how: str) -> None:
 
 def error_of(error: Exception, what: str) -> RcclError:
     """Return an error of this library for whatever went wrong while a call ran."""
-    from ..errors import InternalError, RcclSystemError
-
     if isinstance(error, RcclError):
         return error
     if isinstance(error, MemoryError):
