@@ -12,8 +12,8 @@ from xml_pieces import AMD, GEN5, PAIR, cpu, gpu, link, nic, system
 from rccl_py.errors import FormatError
 from rccl_py.links import LINKS
 from rccl_py.topology.build import Topology, gpus_of, nics_of
-from rccl_py.topology.nccl_xml import read_nccl_xml
-from rccl_py.topology.xml_values import bus_id, fitting_speed, pcie_link
+from rccl_py.topology.formats.nccl_xml import read_nccl_xml
+from rccl_py.topology.formats.xml_values import bus_id, fitting_speed, pcie_link
 
 CASES = os.environ.get("RCCL_PY_CASES", "")
 REAL = sorted(Path(CASES, "topo_xml").rglob("*.xml")) if CASES else []

@@ -188,7 +188,7 @@ def _read(name: str, seen: tuple[Path, ...] = (), near: Path | None = None) -> T
             f"known: {', '.join(names)}"
         )
     if path.is_file() and _is_xml(path):
-        from .nccl_xml import read_nccl_xml
+        from .formats.nccl_xml import read_nccl_xml
 
         return read_nccl_xml(path)
     return _from_yaml(path, seen)

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from .schedule import I32
+from ..schedule import I32
 
 __all__ = ["F64", "Domain", "Fabric", "Routes", "Table", "expand"]
 

@@ -17,8 +17,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from ..links import Device
-from .build import Topology, add_link, add_pcie, new_graph
+from ...links import Device
+from ..build import Topology, add_link, add_pcie, new_graph
 from .xml_links import Draft, add_coherent, add_pci_links, add_scale_up, is_coherent, pcie_above
 from .xml_survey import Survey, survey
 from .xml_tree import Element, Notes, read_tree

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import networkx as nx
 
-from ..links import LINKS, Device, LinkType
-from .build import add_link, add_pcie
+from ...links import LINKS, Device, LinkType
+from ..build import add_link, add_pcie
 from .xml_survey import Survey
 from .xml_tree import Element, Notes
 from .xml_values import BusId, bus_id, pcie_link, scale_up_link

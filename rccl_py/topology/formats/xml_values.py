@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from math import log
 
-from ..links import DEVICES, LINKS, Device, LinkType
+from ...links import DEVICES, LINKS, Device, LinkType
 
 __all__ = [
     "BusId",

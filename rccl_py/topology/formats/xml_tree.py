@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 from xml.parsers import expat
 
-from ..errors import FormatError
+from ...errors import FormatError
 
 __all__ = ["Element", "Notes", "read_tree"]
 
