@@ -6,11 +6,12 @@ Owns the refusals, so that a wrong type is one InvalidArgument and not an error 
 from __future__ import annotations
 
 import math
+import re
 from numbers import Integral, Real
 
 from .errors import InvalidArgument
 
-__all__ = ["finite", "text", "whole"]
+__all__ = ["finite", "numbers", "text", "whole"]
 
 
 def whole(value: object, what: str, low: int, high: int) -> int:
@@ -45,3 +46,18 @@ def text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} {value!r} is a {type(value).__name__}: a text was expected")
     return value
+
+
+def numbers(value: str, what: str) -> list[int]:
+    """Return the whole numbers a list such as ``"0-3,8,11-9"`` names, in its order."""
+    found: list[int] = []
+    for part in text(value, what).replace(" ", "").split(","):
+        run = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
+        if run is None:
+            raise InvalidArgument(f"{what} {part[:40]!r}: a list such as 0-3,8 was expected")
+        first, last = int(run[1]), int(run[2] or run[1])
+        if abs(last - first) + len(found) > 1 << 24:
+            raise InvalidArgument(f"{what} {part!r}: more than {1 << 24} numbers")
+        step = 1 if last >= first else -1
+        found += range(first, last + step, step)
+    return found

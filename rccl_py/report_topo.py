@@ -11,6 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .topology.build import Topology, gpus_of, nics_of
+from .topology.figures import (
+    Rates,
+    bisection,
+    scale_out_bandwidth,
+    scale_out_bisection,
+    scale_up_bandwidth,
+)
 from .topology.paths import LEGEND, distances, gpu_matrix, nearest_gpus, nic_matrix
 
 __all__ = ["WIDE", "describe", "table"]
@@ -140,7 +147,7 @@ def _links(topology: Topology) -> list[str]:
             _gigabytes(port.bandwidth),
             _gigabytes(port.bandwidth * port.efficiency),
         ] += 1
-    order = ("xgmi", "nvlink", "ualink", "c2c", "pci", "cpu", "net")
+    order = ("xgmi", "nvlink", "ualink", "ici", "c2c", "pci", "cpu", "net")
     rows = [
         [medium, name, ends, str(count), lanes, raw, usable]
         for (medium, name, ends, lanes, raw, usable), count in sorted(
@@ -222,6 +229,31 @@ def _head(topology: Topology) -> list[str]:
     return lines
 
 
+def _rates(found: Rates) -> str:
+    return f"{_gigabytes(found.raw)} raw, {_gigabytes(found.usable)} usable"
+
+
+def _bandwidths(topology: Topology) -> list[str]:
+    """Return what one accelerator can send, and what crosses the middle of the machine."""
+    up, out = scale_up_bandwidth(topology), scale_out_bandwidth(topology)
+    rows = []
+    if up.most.raw:
+        unequal = up.least != up.most
+        rows.append(["scale-up, a GPU", (_rates(up.least) + f" to {_rates(up.most)}")
+                     if unequal else _rates(up.most)])  # fmt: skip
+        half = bisection(topology)
+        found = _rates(Rates(half.raw, half.usable))
+        rows.append(["scale-up, bisection", f"{'' if half.exact else 'at most '}{found} "
+                     f"({half.how})"])  # fmt: skip
+    if out.raw:
+        rows.append(["scale-out, a GPU", _rates(out)])
+    if topology.nodes > 1:
+        across = scale_out_bisection(topology)
+        rows.append(["scale-out, bisection", f"{_rates(Rates(across.raw, across.usable))} "
+                     f"({across.how})"])  # fmt: skip
+    return ["bandwidth (GB/s, per direction):", *table(rows)] if rows else []
+
+
 def describe(topology: Topology, matrix: bool = False, rocm: bool = False) -> list[str]:
     """Return the lines that describe one node of `topology` and how nodes are joined.
 
@@ -233,6 +265,7 @@ def describe(topology: Topology, matrix: bool = False, rocm: bool = False) -> li
         _gpus(topology, matrix),
         _nics(topology, nic_cells, matrix),
         _links(topology),
+        _bandwidths(topology),
         _gpu_paths(topology, gpu_cells, matrix),
         _nic_paths(nic_cells, matrix),
         _legend(gpu_cells, nic_cells),

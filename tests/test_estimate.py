@@ -14,7 +14,7 @@ from rccl_py.algorithms import ALGORITHMS
 from rccl_py.fabric import Fabric
 from rccl_py.links import PROTOCOLS
 from rccl_py.schedule import REDUCE, Phase, Schedule
-from rccl_py.timing import Loads, profile
+from rccl_py.timing import Loads, exchange, exchanges, profile
 
 MACHINES = {
     "mesh": lambda: lower(load("mi300x-8")),
@@ -31,6 +31,21 @@ MACHINES = {
 @cache
 def planner(name: str) -> Planner:
     return Planner(MACHINES[name]())
+
+
+class Slower:
+    """A fabric that adds at a rate of its own, or whose paths are or are not load and store."""
+
+    def __init__(self, fabric: Fabric, reduction: float = 0.0, direct: bool = True,
+                 together: bool = False) -> None:  # fmt: skip
+        self.fabric, self.reduction, self.direct = fabric, reduction, direct
+        self.together = together
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.fabric, name)
+
+    def coherent(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        return np.full(len(src), self.direct)
 
 
 class Slow:
@@ -56,6 +71,7 @@ class Slow:
                 self.add(part, 0, load)  # parts repeat their rows, whichever repetition it is
             return
         before, into = None, Counter()
+        joined = getattr(self.fabric, "coherent", None)
         for move in phase.moves:
             step, reduced = move.step(s), Counter()
             for src, dst, count, op in zip(*(getattr(step, c).tolist() for c in
@@ -63,8 +79,12 @@ class Slow:
                 load["memory"][src] += count
                 if op == REDUCE:  # moves posted together reduce into the same slots
                     reduced[dst] += 2 * count
+                    load["added"][dst] += count
                 else:
                     load["memory"][dst] += count
+                ends = np.array([src], np.int32), np.array([dst], np.int32)
+                if joined and src != dst and not joined(*ends)[0]:
+                    load["memory"][dst] += 2 * count  # into the staging buffer and out of it
                 if src != dst:
                     links, latency, message = self.pair(src, dst)
                     for link, share in links:
@@ -95,30 +115,36 @@ class Slow:
 
     def seconds(self, schedule: Schedule, block: float, protocol: str) -> float:
         kind, slot = PROTOCOLS[protocol], block / schedule.layout.chunks
-        total, carried = self.fabric.launch, Counter()
+        total, carried, later = self.fabric.launch, Counter(), Counter()
+        adding = getattr(self.fabric, "reduction", 0) or self.fabric.memory / 3
         for phase in schedule.phases():
             ring = phase.steps > 1 and len(phase.moves) == 1
             if ring:
                 total += self.chain(phase, kind.index)
             for s in range(phase.steps):
                 load = {"memory": Counter(), "link": Counter(), "latency": [0.0] * 3,
-                        "sending": Counter()}  # fmt: skip
+                        "sending": Counter(), "added": Counter()}  # fmt: skip
                 self.add(phase, s, load)
                 if not load["sending"] and not load["link"]:
                     starts = [m.step(s).src_slot for m in phase.moves]
                     if any((slot >= schedule.layout.output()).any() for slot in starts):
                         carried.update(load["memory"])
+                        later.update(load["added"])
                     continue
                 # What was moved locally before streams behind, spread over the steps of a phase.
                 each = [load["memory"][r] + carried[r] / phase.steps for r in range(self.n)]
                 memory = max(each) * slot / self.fabric.memory
+                added = [load["added"][r] + later[r] / phase.steps for r in range(self.n)]
+                memory = max(memory, max(added) * slot / adding)
                 wire = max(load["link"][k] / self.fabric.bandwidth[k] for k in load["link"])
                 total += 0.0 if ring else load["latency"][kind.index]
                 total += max(load["sending"].values())
                 total += max(wire * slot * kind.wire, memory)
             if any((m.rows.src != m.rows.dst).any() for m in phase.moves):
                 carried.clear()
-        return total + max(carried.values(), default=0) * slot / self.fabric.memory
+                later.clear()
+        left = max(carried.values(), default=0) / self.fabric.memory
+        return total + max(left, max(later.values(), default=0) / adding) * slot
 
 
 SEVERAL_NODES = ("rails", "two nodes of three", "leaves")
@@ -242,6 +268,54 @@ def test_with_links_that_are_no_limit_memory_is(tmp_path):
     # Each rank reads its block for 3 others and writes 3 others'; its own input is not charged.
     assert line.seconds - line.launch == pytest.approx(1e-6 + 6e9 / fabric.memory)
     assert [part.bound for part in line.parts] == ["memory"]
+
+
+def test_with_links_and_memory_that_are_no_limit_adding_is(tmp_path):
+    fabric = lower(load(machine(tmp_path, switched() + raw_links(up=1e6), 4)))
+    fast = Slower(fabric, reduction=1e9)
+    found = profile(algorithm("allreduce", "direct-oneshot").build(recipe_of(4)), fast)
+    line = found.timeline(1e9, PROTOCOLS["Simple"])
+    # Each rank adds what 3 others send.
+    assert line.seconds - line.launch == pytest.approx(1e-6 + 3e9 / 1e9, rel=1e-6)
+    assert [part.bound for part in line.parts] == ["memory"]
+
+
+def test_adding_is_as_fast_as_two_reads_and_a_write_where_a_device_does_not_say(tmp_path):
+    fabric = lower(load(machine(tmp_path, switched() + raw_links(up=1e6), 4)))
+    schedule = algorithm("reduce_scatter", "ring").build(recipe_of(4, one_ring=True))
+    unsaid, said = (profile(schedule, Slower(fabric, reduction=r)).seconds(1e9, PROTOCOLS["Simple"])
+                    for r in (0.0, fabric.memory / 3))  # fmt: skip
+    assert unsaid == said
+
+
+def test_what_passes_a_staging_buffer_is_written_and_read_once_more(tmp_path):
+    fabric = lower(load(machine(tmp_path, switched() + raw_links(up=1e6), 4)))
+    schedule = algorithm("allgather", "direct").build(recipe_of(4))
+    direct, bounced = (profile(schedule, Slower(fabric, direct=d)).seconds(1e9, PROTOCOLS["Simple"])
+                       for d in (True, False))  # fmt: skip
+    assert bounced - direct == pytest.approx(2 * 3e9 / fabric.memory)
+
+
+def test_an_exchange_that_passes_a_staging_buffer_is_written_and_read_once_more(tmp_path):
+    fabric = lower(load(machine(tmp_path, switched() + raw_links(up=1e6), 4)))
+    src, dst, size = [0, 1, 2, 3], [1, 1, 3, 3], [1e9, 5e8, 1e9, 0]
+    direct, bounced = (exchange(Slower(fabric, direct=d), src, dst, size).seconds
+                       for d in (True, False))  # fmt: skip
+    # Rank 1 is the busiest: 1 GB in, and half a GB copied to itself, which needs no staging.
+    assert direct - fabric.launch == pytest.approx(1e-6 + 2e9 / fabric.memory, rel=1e-3)
+    assert bounced - direct == pytest.approx(2e9 / fabric.memory, rel=1e-3)
+
+
+def test_flows_that_look_at_each_other_are_handed_over_all_at_once(tmp_path):
+    fabric = lower(load(machine(tmp_path, switched() + raw_links(up=10), 4)))
+    asked = Slower(fabric, together=True)
+    schedule = algorithm("allreduce", "circulant").build(recipe_of(4))
+    assert profile(schedule, asked).seconds(1e6, PROTOCOLS["LL"]) == pytest.approx(
+        float(profile(schedule, fabric).seconds(1e6, PROTOCOLS["LL"]))
+    )
+    found = exchanges(asked, [0, 1, 2], [1, 2, 3], [1e6] * 3, [0, 0, 1])
+    alone = [exchange(fabric, [0, 1], [1, 2], [1e6] * 2), exchange(fabric, [2], [3], [1e6])]
+    assert [e.seconds for e in found] == [e.seconds for e in alone]
 
 
 def test_many_sizes_at_once_give_what_each_gives_alone():

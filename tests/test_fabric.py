@@ -12,6 +12,7 @@ from helpers import machine
 from rccl_py import Topology, load, lower
 from rccl_py.errors import FabricError, FormatError, InvalidArgument
 from rccl_py.fabric import Fabric
+from rccl_py.links import LINKS
 from rccl_py.topology.build import SCALE_UP
 
 SWITCHED = "scale_up: {switch: {link: nvlink4, lanes: 18, switches: 3, hop: 0.1us}}"
@@ -150,8 +151,10 @@ def test_uplinks_carry_what_is_cabled_below_over_the_oversubscription():
     fabric = lower(
         load("mi300x-8", nodes=4, network="leaf-spine", leaf_nodes=2, oversubscription=4)
     )
-    assert fabric.leaf_bandwidth == pytest.approx(np.full(2, 2 * 8 * 50e9 * 0.91 / 4))
-    assert fabric.leaf.tolist() == [0] * 16 + [1] * 16
+    up = fabric.cables + 2 * fabric.ports  # the first links of the wiring are the leaves' ways up
+    port = LINKS["roce-400g"].bandwidth * LINKS["roce-400g"].efficiency
+    assert fabric.bandwidth[up : up + 2] == pytest.approx(np.full(2, 2 * 8 * port / 4))
+    assert [fabric.link_name(up + k) for k in range(2)] == ["leaf0 -> spines", "leaf1 -> spines"]
 
 
 def test_another_leaf_is_two_switches_further_than_the_same_one():
@@ -193,10 +196,10 @@ def test_ranks_that_are_not_there_are_refused(ranks):
     ("scale_up: {pairs: [{link: xgmi-mi300, pairs: [[0, 1]]}]}", 3, "gpu0 cannot reach gpu2"),
     ("", 2, "gpu0 cannot reach gpu1"),
     (f"{MESHED}\nnodes: 2", 2, "has no NIC"),
-    (f"{MESHED}\nnodes: 2\nnics: {{link: ib-100g, count: 1, near: [[1]]}}", 2,
+    ("nodes: 2\nhost: {link: pcie5-x16}\nnics: {link: ib-100g, count: 1, near: [[]]}", 2,
      "gpu0 reaches no NIC"),
     (f"{MESHED}\nnodes: 3\nnics: {{link: ib-100g, count: 1}}\n"
-     "network: {spine: false, leaf_nodes: 2}", 2, "3 nodes need more than one pod"),
+     "network: {spine: false, leaf_nodes: 2}", 2, "3 nodes need more than one group"),
 ])  # fmt: skip
 def test_ranks_out_of_reach_are_a_fabric_error_that_names_them(tmp_path, text, gpus, what):
     with pytest.raises(FabricError, match=f"box: .*{what}|box: {what}"):
@@ -217,7 +220,7 @@ BAD = {
     "a list": ("- a\n- b\n", "a mapping of keys"),
     "an empty file": ("", "a mapping of keys"),
     "two scale-up kinds": (GOOD + "scale_up: {mesh: {link: xgmi-mi300}, pairs: []}\n",
-                           "scale_up: one of mesh, switch, pairs was expected"),
+                           "scale_up: one of mesh, switch, pairs, torus was expected"),
     "no scale-up kind": (GOOD + "scale_up: {}\n", "scale_up: one of mesh"),
     "a GPU that is not there": (
         GOOD + "scale_up: {pairs: [{link: xgmi-mi300, pairs: [[0, 4]]}]}\n",

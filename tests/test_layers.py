@@ -19,11 +19,12 @@ MODULES = sorted(ROOT.rglob("*.py"))
 FLOORS = [
     {"arguments", "errors", "units"},
     {"buffers", "config", "disagreement", "dtypes", "fabric", "recorder", "reduce_ops", "schedule"},
-    {"algorithms", "collectives", "execute", "links", "patterns"},
+    {"algorithms", "collectives", "execute", "framing", "links", "patterns"},
     {"topology", "check", "timing"},
     {"transports", "planner"},
     {"formats"},
-    {"comm", "report", "report_files", "report_topo"},
+    {"comm", "report", "report_draw", "report_files", "report_html", "report_layout",
+     "report_topo"},
     {"compat"},
     {"cli"},
 ]
@@ -34,10 +35,14 @@ SIDEWAYS = {
     ("buffers", "dtypes"),
     ("disagreement", "recorder"),
     ("fabric", "schedule"),
+    ("links", "framing"),
+    ("report_draw", "report_layout"),
     ("report_files", "report"),
+    ("report_html", "report_layout"),
 }
 """On one floor, who may use whom."""
-OUTSIDE = {"networkx": {"topology"}, "mpi4py": {"transports/mpi.py", "cli"},
+OUTSIDE = {"matplotlib": {"report_draw.py"}, "networkx": {"topology"},
+           "mpi4py": {"transports/mpi.py", "cli"},
            "yaml": {"topology"}, "msgspec": {"topology", "report_files.py", "cli"}}  # fmt: skip
 """Who may import what does not come with Python or NumPy."""
 

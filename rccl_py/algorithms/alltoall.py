@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..schedule import COPY, Layout, Move, Phase, Schedule, at, rows
-from .flat import Ints, local_copy
+from .flat import local_copy
 from .recipe import Recipe, scheduled
 
 __all__ = ["bruck", "direct", "hierarchical", "pairwise", "ring"]
@@ -105,12 +105,14 @@ def hierarchical(recipe: Recipe) -> Schedule:
 
     Rank (a, l) gives its peer (a, r) every block for a rank (b, r); (a, r) then sends node b's
     (b, r) the g blocks of its whole node in one message. Scratch block b * g + l at (a, r) is
-    (a, l)'s block for (b, r), so what crosses is contiguous at both ends.
+    (a, l)'s block for (b, r), so what crosses is contiguous at both ends where a node's ranks are
+    numbered in a row; else it is g rows of one message.
     """
     assert recipe.nodes is not None  # the registry offers this only where nodes are even
     nodes = recipe.nodes
     count, g = nodes.shape
     layout = Layout(1, recipe.n, recipe.n, recipe.n)
+    together = g if (np.diff(nodes, axis=1) == 1).all() else 1  # blocks a row
 
     def inside(k: int) -> Move:
         a, side, b = (
@@ -122,10 +124,11 @@ def hierarchical(recipe: Recipe) -> Schedule:
         return at(rows(nodes[a, side], nodes[a, rail]), *slots)
 
     def across(k: int) -> Move:
-        a, rail = (x.ravel() for x in np.meshgrid(np.arange(count), np.arange(g), indexing="ij"))
+        each = np.arange(count), np.arange(g), np.arange(0, g, together)
+        a, rail, side = (x.ravel() for x in np.meshgrid(*each, indexing="ij"))
         b = (a + k) % count
-        slots: tuple[Ints, Ints] = layout.scratch_block(b * g), layout.output(nodes[a, 0])
-        return at(rows(nodes[a, rail], nodes[b, rail], count=g), *slots)
+        slots = layout.scratch_block(b * g + side), layout.output(nodes[a, side])
+        return at(rows(nodes[a, rail], nodes[b, rail], count=together), *slots)
 
     def phases() -> Iterator[Phase]:
         yield Phase(tuple(inside(k) for k in range(g)))

@@ -31,6 +31,14 @@ def _nodes(recipe: Recipe) -> Ints:
     return recipe.nodes
 
 
+def _places(nodes: Ints) -> tuple[Ints, Ints]:
+    """Return the node and the place in it of every rank: int[n] each."""
+    place = np.empty(nodes.size, dtype=np.int64)
+    place[nodes.ravel()] = np.arange(nodes.size)
+    node, local = np.divmod(place, nodes.shape[1])
+    return node, local
+
+
 def _inside(halves: Halves, recipe: Recipe) -> tuple[Ints, Shares]:
     """Return local orders int[k, g] and how a block is shared over them."""
     if halves.on_rings and recipe.local_rings is not None and recipe.local_weights is not None:
@@ -167,7 +175,7 @@ def _rail_parents(kind: str, recipe: Recipe) -> Ints:
     """
     nodes = _nodes(recipe)
     count, g = nodes.shape
-    home = recipe.root // g
+    home = int(_places(nodes)[0][recipe.root])
     if kind == "tree":
         inner = rooted_double_tree(count, home)
     elif kind == "ring":
@@ -203,7 +211,7 @@ def _rooted(collective: str, between: str, recipe: Recipe) -> Schedule:
     part = np.arange(g) * trees  # local rank l's part of a piece
     own = np.broadcast_to(part, nodes.shape)
     slot = np.arange(per_piece)
-    home = nodes[recipe.root // g]
+    home = nodes[_places(nodes)[0][recipe.root]]
     others = np.flatnonzero(home != recipe.root)
     zero = np.zeros(len(nodes), dtype=np.int64)
 
@@ -242,15 +250,15 @@ def _two_steps(recipe: Recipe, layout: Layout, root_block: Ints) -> tuple[Phase,
     Block b of rank (a, l) waits at (home, l) in scratch; the root's own rail goes straight in.
     """
     nodes = _nodes(recipe)
-    g = nodes.shape[1]
-    home = nodes[recipe.root // g]
+    node, local = _places(nodes)
+    home = nodes[node[recipe.root]]
     far = nodes[nodes[:, 0] != home[0]].ravel()
-    near = home[far % g]
+    near = home[local[far]]
     own = far  # the block a rank contributes carries its number
     landing = np.where(near == recipe.root, root_block[own], layout.scratch_block(own))
     rails = Phase((at(rows(far, near), layout.scratch_block(own), landing),))
-    waiting = np.arange(recipe.n)[home[np.arange(recipe.n) % g] != recipe.root]
-    holder = home[waiting % g]
+    waiting = np.flatnonzero(home[local] != recipe.root)
+    holder = home[local[waiting]]
     inward = Phase(
         (at(rows(holder, recipe.root), layout.scratch_block(waiting), root_block[waiting]),)
     )

@@ -68,7 +68,8 @@ def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
         dest="topology",
         required=True,
         metavar="NAME|FILE",
-        help="a machine's name (rccl-topo list), a YAML file, or NCCL/RCCL XML",
+        help="a machine's name (rccl-topo list), or a file: YAML, NCCL/RCCL or hwloc XML, "
+        "nvidia-smi or rocm-smi text, ... (docs/machines.md)",
     )
     add_cluster_arguments(parser)
 
@@ -83,7 +84,21 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="NIC capacity under a leaf over its uplinks (default: the machine's, 1)",
     )
-    parser.add_argument("--leaf-nodes", type=int, metavar="N", help="nodes under one leaf or pod")
+    parser.add_argument("--leaf-nodes", type=int, metavar="N", help="nodes under one leaf")
+    parser.add_argument(
+        "--pod-nodes", type=int, metavar="N", help="nodes in a pod of a three-tier tree"
+    )
+    parser.add_argument(
+        "--routing",
+        choices=["spray", "ecmp", "adaptive"],
+        help="all shortest paths evenly, one a flow by hash, or flows that avoid each other",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of the flows' hash (0)")
+    parser.add_argument(
+        "--place",
+        metavar="LIST",
+        help="the GPUs ranks take, in order, counted over all nodes: 0-3,8-11",
+    )
 
 
 def topology_from(arguments: argparse.Namespace) -> Topology:
@@ -96,4 +111,8 @@ def topology_from(arguments: argparse.Namespace) -> Topology:
         network=arguments.network,
         oversubscription=arguments.oversubscription,
         leaf_nodes=arguments.leaf_nodes,
+        pod_nodes=arguments.pod_nodes,
+        routing=arguments.routing,
+        seed=arguments.seed,
+        place=arguments.place,
     )

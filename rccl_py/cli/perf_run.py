@@ -60,9 +60,9 @@ def _ranks_asked(settings: Settings, topology: Topology, world: Any) -> int:
     elif settings.nthreads is not None:
         asked, how = settings.nthreads * (settings.ngpus or 1), "-t times -g asks for"
     else:
-        asked, how = settings.ngpus or topology.ngpus, "-g asks for"
-    if asked > topology.ngpus:
-        raise InvalidArgument(f"{how} {asked} ranks, but {topology.name} has {topology.ngpus} "
+        asked, how = settings.ngpus or topology.nranks, "-g asks for"
+    if asked > topology.nranks:
+        raise InvalidArgument(f"{how} {asked} ranks, but {topology.name} has {topology.nranks} "
                               "GPUs: ask for fewer ranks, or for more --nodes")  # fmt: skip
     return int(asked)
 

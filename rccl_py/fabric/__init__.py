@@ -1,9 +1,26 @@
 """Links and routes as arrays, for machines: which links a message from rank to rank crosses.
 
-A Fabric is nodes, each a scale-up Domain of one kind or another, and the network between them.
-Knows no topology file, no schedule, no byte size.
+A Fabric is nodes, each a scale-up Domain of one kind or another, and the wiring between their
+NICs. Knows no topology file, no schedule, no byte size.
 """
 
-from .fabric import F64, Domain, Fabric, Routes, Table, expand
+from .domain import Domain
+from .fabric import Fabric
+from .inside import Found, Inside, Listed, Planes, Searched, Wired
+from .tables import F64, I64, Routes, Table, expand
 
-__all__ = ["F64", "Domain", "Fabric", "Routes", "Table", "expand"]
+__all__ = [
+    "F64",
+    "I64",
+    "Domain",
+    "Fabric",
+    "Found",
+    "Inside",
+    "Listed",
+    "Planes",
+    "Routes",
+    "Searched",
+    "Table",
+    "Wired",
+    "expand",
+]

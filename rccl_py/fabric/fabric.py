@@ -1,16 +1,18 @@
-"""Links and routes as arrays, for machines: which links a message from rank to rank crosses.
+"""Ranks on nodes, nodes on a network: which links a message from rank to rank crosses.
 
-Owns capacities, latencies and routes. Knows no topology file, no schedule, no byte size. A fabric
-is `copies` of one scale-up Domain joined by leaves and spines, so its routes come from one
-domain's table however many ranks there are.
+Owns link numbers and how a route is put together from its pieces: inside a node, node to NIC, NIC
+to NIC. Knows no topology file, no schedule, no byte size.
 
-Link numbers: domain a's own links first (a * domain.nlinks + t), then every NIC's cable up, every
-NIC's cable down, every leaf's way up, every leaf's way down.
+Link numbers: node 0's own links first, then node 1's, and so on; then every NIC's cable to its
+switch, every NIC's cable back, and the links between switches.
+
+    rank 3 -- gpu3 -> pci1 -> nic1 => leaf1 => spines => leaf9 => nic9 -> pci9 -> gpu9 -- rank 77
+              own links of node 0     cables and wiring           own links of node 9
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,111 +20,47 @@ import numpy as np
 import numpy.typing as npt
 
 from ..schedule import I32
+from .domain import Domain
+from .tables import F64, I64, Routes, expand, joined
+from .wiring import Wiring
 
-__all__ = ["F64", "Domain", "Fabric", "Routes", "Table", "expand"]
+__all__ = ["Fabric"]
 
-F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
-
-
-def expand(ptr: I64, keys: npt.NDArray[np.integer]) -> tuple[I64, I64]:
-    """Return (row, entry): for each key, in order, the entries ptr[key]..ptr[key+1]-1."""
-    first = ptr[keys]
-    lengths = ptr[np.asarray(keys) + 1] - first
-    row = np.repeat(np.arange(len(keys)), lengths)
-    ends = np.cumsum(lengths)
-    entry = np.arange(len(row)) - np.repeat(ends - lengths - first, lengths)
-    return row, entry
+Columns = tuple[I64, I64, F64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Table:
-    """Lists of (link, share) by key, packed: the entries of key k are ptr[k]..ptr[k+1]-1."""
+class _Flows:
+    """NIC pairs that carry transfers: entry e moves share[e] of transfer row[e].
 
-    ptr: I64
-    link: I32
-    share: F64
-
-    @staticmethod
-    def of(
-        nkeys: int, entries: Sequence[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]]
-    ) -> Table:
-        """Return the packed form of (key, link, share) columns, in order within each key."""
-        empty: Sequence[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]] = [((), (), ())]
-        columns = (np.concatenate([np.ravel(c) for c in cs]) for cs in zip(*(entries or empty)))
-        key, link, share = columns
-        order = np.argsort(key, kind="stable")
-        ptr = np.zeros(nkeys + 1, dtype=np.int64)
-        np.cumsum(np.bincount(key.astype(np.int64), minlength=nkeys), out=ptr[1:])
-        return Table(ptr, link[order].astype(np.int32), share[order].astype(np.float64))
-
-    def entries(self, key: int) -> list[tuple[int, float]]:
-        """Return the (link, share) entries of one key."""
-        at = slice(self.ptr[key], self.ptr[key + 1])
-        return list(zip(self.link[at].tolist(), self.share[at].tolist()))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Domain:
-    """One scale-up domain of m accelerators and q NICs; tables are keyed by pair (i * m + j).
-
-    bandwidth, raw: B/s of each of its links. names, media: one text a link. tail, head:
-    the accelerator a link leaves and enters, -1 where that is none. routes: links between
-    two accelerators. latency: float64[3, m*m] s under LL, LL128, Simple. message: float64[m*m] s
-    a sender spends per message. up, down: accelerator to NIC (i * q + nic) and back. pairs: NICs
-    that carry i to j in another domain, packed as (source NIC * q + destination NIC, share).
-    cross_latency: float64[3, m*m] s without switches. port: B/s of each NIC's cable.
+    leaving, entering: the attachments used at the two ends. first: int64[transfers], the entry
+    that is looked at for latency.
     """
 
-    ngpus: int
-    nnics: int
-    bandwidth: F64
-    raw: F64
-    names: tuple[str, ...]
-    media: tuple[str, ...]
-    tail: I32
-    head: I32
-    routes: Table
-    latency: F64
-    message: F64
-    up: Table
-    down: Table
-    pairs: Table
-    cross_latency: F64
-    cross_message: F64
-    port: F64
-    port_raw: F64
-
-    @property
-    def nlinks(self) -> int:
-        """Directed links inside the domain."""
-        return len(self.bandwidth)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Routes:
-    """What each transfer crosses: entry e of transfer row[e] puts share[e] of it on link[e]."""
-
     row: I64
-    link: I64
+    leaving: I64
+    entering: I64
     share: F64
+    first: I64
 
 
 @dataclass(frozen=True, eq=False)
 class Fabric:
-    """Ranks placed on accelerators of `copies` domains.
+    """Ranks placed on accelerators of nodes of one or several kinds.
 
-    place: int32[nranks], the accelerator of each rank. leaf: int32[copies * q], the leaf of each
-    NIC. leaf_bandwidth: B/s of each leaf's uplinks, either way. hop: s per switch. launch: s per
-    call. memory: B/s of one accelerator's memory (read + write).
+    domains: the kinds; kind: int32[nodes], the kind of each node. place: int32[nranks], the
+    accelerator of each rank, counted over all nodes. wiring: the links between the NICs' switches,
+    None for one node. staged: peers' NICs are used so that a message leaves on the rail it arrives
+    on (PXN). hop: s per switch. launch: s per call. memory: B/s of one accelerator's memory (read
+    + write).
     """
 
     name: str
-    domain: Domain
-    copies: int
+    domains: tuple[Domain, ...]
+    kind: I32
     place: I32
-    leaf: I32
-    leaf_bandwidth: F64
+    wiring: Wiring | None
+    staged: bool
     hop: float
     launch: float
     memory: float
@@ -132,130 +70,275 @@ class Fabric:
         """Ranks placed on this fabric."""
         return len(self.place)
 
+    @property
+    def copies(self) -> int:
+        """Nodes of this fabric."""
+        return len(self.kind)
+
+    @property
+    def domain(self) -> Domain:
+        """The kind of the first node; the only one where all nodes are alike."""
+        return self.domains[int(self.kind[0])]
+
+    @property
+    def together(self) -> bool:
+        """Whether routes depend on what else is sent: then hand over all of a step at once."""
+        return self.wiring is not None and self.wiring.together
+
+    def _starts(self, counts: list[int]) -> I64:
+        """Return where each node's numbers begin, and the total."""
+        return np.concatenate([[0], np.cumsum(np.array(counts, dtype=np.int64)[self.kind])])
+
+    @cached_property
+    def first_gpu(self) -> I64:
+        """The first accelerator of each node, and the total: int64[nodes + 1]."""
+        return self._starts([d.ngpus for d in self.domains])
+
+    @cached_property
+    def first_link(self) -> I64:
+        """The first own link of each node, and the total: int64[nodes + 1]."""
+        return self._starts([d.nlinks for d in self.domains])
+
+    @cached_property
+    def first_port(self) -> I64:
+        """The first NIC of each node, and the total: int64[nodes + 1]."""
+        return self._starts([d.nnics for d in self.domains])
+
     @cached_property
     def node(self) -> I32:
-        """The domain each rank is in: int32[nranks]."""
-        return np.asarray(self.place // self.domain.ngpus, dtype=np.int32)
+        """The node each rank is on: int32[nranks]."""
+        found = np.searchsorted(self.first_gpu, self.place, side="right") - 1
+        return np.asarray(found, dtype=np.int32)
 
     @cached_property
     def local(self) -> I32:
-        """The accelerator inside its domain each rank is: int32[nranks]."""
-        return np.asarray(self.place % self.domain.ngpus, dtype=np.int32)
+        """The accelerator inside its node each rank is: int32[nranks]."""
+        return np.asarray(self.place - self.first_gpu[self.node], dtype=np.int32)
 
-    @cached_property
-    def _offsets(self) -> tuple[int, int, int, int]:
-        """First link number of: cables up, cables down, leaves up, leaves down."""
-        up = self.copies * self.domain.nlinks
-        down = up + len(self.leaf)
-        leaf_up = down + len(self.leaf)
-        return up, down, leaf_up, leaf_up + len(self.leaf_bandwidth)
+    @property
+    def capacity(self) -> int:
+        """Accelerators of all nodes."""
+        return int(self.first_gpu[-1])
+
+    @property
+    def ports(self) -> int:
+        """NICs of all nodes, where they are cabled."""
+        return int(self.first_port[-1]) if self.wiring is not None else 0
+
+    @property
+    def cables(self) -> int:
+        """The first link that is a NIC's cable: cables up, then down, then the wiring."""
+        return int(self.first_link[-1])
 
     @cached_property
     def bandwidth(self) -> F64:
         """Usable B/s of every link: float64[nlinks]."""
-        ports = np.tile(self.domain.port, self.copies if len(self.leaf) else 0)
-        return np.concatenate(
-            [
-                np.tile(self.domain.bandwidth, self.copies),
-                ports,
-                ports,
-                self.leaf_bandwidth,
-                self.leaf_bandwidth,
-            ]
-        )
+        own = self._by_node([d.bandwidth for d in self.domains])
+        if self.wiring is None:
+            return own
+        cables = self._by_node([d.port for d in self.domains])
+        return np.concatenate([own, cables, cables, self.wiring.bandwidth])
+
+    def _by_node(self, arrays: list[F64]) -> F64:
+        """Return arrays[kind] of every node, one after the other."""
+        if len(arrays) == 1:
+            return np.tile(arrays[0], self.copies)
+        return np.concatenate([arrays[k] for k in self.kind.tolist()])
 
     @property
     def nlinks(self) -> int:
         """Directed links of the whole fabric."""
-        return self._offsets[3] + len(self.leaf_bandwidth)
+        return len(self.bandwidth)
 
     def link_name(self, link: int) -> str:
         """Return what link number `link` joins, for people: ``"node3: gpu0 -> gpu1"``."""
-        up, down, leaf_up, leaf_down = self._offsets
-        if link < up:
-            node, own = divmod(int(link), self.domain.nlinks)
-            return (f"node{node}: " if self.copies > 1 else "") + self.domain.names[own]
-        if link < leaf_up:
-            node, nic = divmod(int(link - (up if link < down else down)), self.domain.nnics)
-            ends = (f"nic{nic}", f"leaf{self.leaf[node * self.domain.nnics + nic]}")
-            return f"node{node}: " + " -> ".join(ends if link < down else ends[::-1])
-        leaf = int(link - (leaf_up if link < leaf_down else leaf_down))
-        return f"leaf{leaf} -> spine" if link < leaf_down else f"spine -> leaf{leaf}"
+        link, cables, ports = int(link), self.cables, self.ports
+        if link < cables:
+            node = int(np.searchsorted(self.first_link, link, side="right")) - 1
+            own = link - int(self.first_link[node])
+            name = self.domains[int(self.kind[node])].names[own]
+            return (f"node{node}: " if self.copies > 1 else "") + name
+        assert self.wiring is not None  # only a wired fabric has further links
+        if link < cables + 2 * ports:
+            way, port = divmod(link - cables, ports)
+            node = int(np.searchsorted(self.first_port, port, side="right")) - 1
+            ends = f"nic{port - int(self.first_port[node])}", self.wiring.switch_name(port)
+            return f"node{node}: " + " -> ".join(ends[::-1] if way else ends)
+        return self.wiring.link_name(link - cables - 2 * ports)
 
-    def _pair(self, src: I32, dst: I32) -> I64:
-        return self.local[src].astype(np.int64) * self.domain.ngpus + self.local[dst]
+    def _kinds(self, *nodes: I32) -> Iterator[tuple[tuple[Domain, ...], I64]]:
+        """Yield (domain of each node, rows) for every combination of kinds that occurs."""
+        if len(self.domains) == 1:
+            yield self.domains * len(nodes), np.arange(len(nodes[0]))
+            return
+        number = np.zeros(len(nodes[0]), dtype=np.int64)
+        for node in nodes:
+            number = number * len(self.domains) + self.kind[node]
+        for key in np.unique(number):
+            which = np.unravel_index(int(key), (len(self.domains),) * len(nodes))
+            yield tuple(self.domains[int(k)] for k in which), np.flatnonzero(number == key)
 
     def routes(self, src: I32, dst: I32) -> Routes:
         """Return the links each transfer src[i] -> dst[i] crosses; none where src == dst."""
-        pair, node_src, node_dst = self._pair(src, dst), self.node[src], self.node[dst]
-        same = node_src == node_dst
-        inside = np.flatnonzero(same & (src != dst))
-        parts = [self._inside(inside, pair[inside], node_src[inside])]
-        across = np.flatnonzero(~same)
-        if len(across):
-            parts += self._across(
-                across,
-                pair[across],
-                node_src[across],
-                node_dst[across],
-                self.local[src[across]],
-                self.local[dst[across]],
-            )
-        return Routes(*(np.concatenate(c) for c in zip(*parts)))
+        near = self.node[src] == self.node[dst]
+        parts = self._near(np.flatnonzero(near), src, dst)
+        far = np.flatnonzero(~near)
+        if len(far):
+            parts += self._far(far, src[far], dst[far])
+        return joined(parts)
 
-    def _inside(self, rows: I64, pair: I64, node: I32) -> tuple[I64, I64, F64]:
-        table = self.domain.routes
-        at, entry = expand(table.ptr, pair)
-        link = table.link[entry] + node[at].astype(np.int64) * self.domain.nlinks
-        return rows[at], link, table.share[entry]
-
-    def _across(
-        self, rows: I64, pair: I64, node_src: I32, node_dst: I32, local_src: I32, local_dst: I32
-    ) -> list[tuple[I64, I64, F64]]:
-        domain, q = self.domain, self.domain.nnics
-        cable_up, cable_down, leaf_up, leaf_down = self._offsets
-        at, entry = expand(domain.pairs.ptr, pair)
-        nic_src, nic_dst = np.divmod(domain.pairs.link[entry].astype(np.int64), q)
-        share, row = domain.pairs.share[entry], rows[at]
-        port_src = node_src[at].astype(np.int64) * q + nic_src
-        port_dst = node_dst[at].astype(np.int64) * q + nic_dst
-        parts = [(row, cable_up + port_src, share), (row, cable_down + port_dst, share)]
-        far = np.flatnonzero(self.leaf[port_src] != self.leaf[port_dst])
-        parts.append((row[far], leaf_up + self.leaf[port_src[far]].astype(np.int64), share[far]))
-        parts.append((row[far], leaf_down + self.leaf[port_dst[far]].astype(np.int64), share[far]))
-        ends = (
-            (domain.up, local_src[at] * q + nic_src, node_src[at]),
-            (domain.down, local_dst[at] * q + nic_dst, node_dst[at]),
-        )
-        for table, key, node in ends:
-            of, hop = expand(table.ptr, key)
-            link = table.link[hop] + node[of].astype(np.int64) * domain.nlinks
-            parts.append((row[of], link, share[of] * table.share[hop]))
+    def _near(self, rows: I64, src: I32, dst: I32) -> list[Columns]:
+        """Return the routes of the transfers `rows`, which stay inside their nodes."""
+        node, parts = self.node[src[rows]], []
+        for (domain,), at in self._kinds(node):
+            ranks = rows[at]
+            found = domain.inside.routes(self.local[src[ranks]], self.local[dst[ranks]])
+            link = found.link + self.first_link[node[at[found.row]]]
+            parts.append((ranks[found.row], link, found.share))
         return parts
+
+    def _far(self, rows: I64, src: I32, dst: I32) -> list[Columns]:
+        """Return the routes of transfers between nodes: out, over the network, in."""
+        parts: list[Columns] = []
+        ports: list[tuple[I64, I64, I64, F64]] = []
+        for (source, target), at in self._kinds(self.node[src], self.node[dst]):
+            i, j = self.local[src[at]], self.local[dst[at]]
+            flows = self._flows(source, target, i, j)
+            own, here = self.first_link[self.node[src[at]]], self.first_link[self.node[dst[at]]]
+            row = rows[at]
+            parts += [
+                (row[r], link + own[r], share) for r, link, share in self._leaving(source, i, flows)
+            ]
+            r, entry = expand(target.down.ptr, flows.entering)
+            of = flows.row[r]
+            link = target.down.link[entry] + here[of]
+            parts.append((row[of], link, flows.share[r] * target.down.share[entry]))
+            out = self.first_port[self.node[src[at]]][flows.row] + source.nic[flows.leaving]
+            back = self.first_port[self.node[dst[at]]][flows.row] + target.nic[flows.entering]
+            ports.append((row[flows.row], out, back, flows.share))
+        parts += self._network(*(np.concatenate(c) for c in zip(*ports)))
+        return parts
+
+    def _network(self, row: I64, out: I64, into: I64, share: F64) -> list[Columns]:
+        """Return cables and wiring of flows from port to port."""
+        if self.wiring is None:
+            return []
+        first, ports = self.cables, self.ports
+        flow, link, part = self.wiring.routes(out, into, share)
+        return [
+            (row, first + out, share),
+            (row, first + ports + into, share),
+            (row[flow], first + 2 * ports + link, share[flow] * part),
+        ]
+
+    def _flows(self, source: Domain, target: Domain, i: I32, j: I32) -> _Flows:
+        """Return the NIC pairs that carry accelerators i of one node to j of another."""
+        there = target.attach[j + 1] - target.attach[j]
+        if self.staged:
+            row, entering = expand(target.attach, j)
+            leaving, known = self._rail(source, i[row], target.nic[entering].astype(np.int64))
+            row, entering, leaving = row[known], entering[known], leaving[known]
+            count = np.bincount(row, minlength=len(i))
+        else:
+            here = source.attach[i + 1] - source.attach[i]
+            alike = here == there
+            count = np.where(alike, here, here * there)
+            row = np.repeat(np.arange(len(i)), count)
+            within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+            each = np.maximum(there[row], 1)
+            leaving = source.attach[i[row]] + np.where(alike[row], within, within // each)
+            entering = target.attach[j[row]] + np.where(alike[row], within, within % each)
+        share = 1.0 / np.maximum(count, 1)[row]
+        first = np.cumsum(count) - count
+        return _Flows(row, leaving, entering, share, np.minimum(first, max(len(row) - 1, 0)))
+
+    @staticmethod
+    def _rail(source: Domain, i: I32, rail: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
+        """Return the attachment by which accelerators i leave on a rail, and where there is one.
+
+        Their own NIC of that rail, else that of the peer that owns it.
+        """
+        known = rail < source.nnics
+        leaving = source.owner[np.where(known, rail, 0)].astype(np.int64)
+        row, entry = expand(source.attach, i)
+        own = source.nic[entry] == rail[row]
+        leaving[row[own]] = entry[own]
+        return leaving, known & (leaving >= 0)
+
+    def _leaving(self, source: Domain, i: I32, flows: _Flows) -> list[Columns]:
+        """Return the own links from accelerators to the NICs: (transfer, link, share)."""
+        row, entry = expand(source.up.ptr, flows.leaving)
+        parts = [(flows.row[row], source.up.link[entry].astype(np.int64),
+                  flows.share[row] * source.up.share[entry])]  # fmt: skip
+        if self.staged:
+            relay = source.inside.routes(i[flows.row], source.holder(flows.leaving))
+            parts.append((flows.row[relay.row], relay.link, flows.share[relay.row] * relay.share))
+        return parts
+
+    def _every(self, near: str, far: str, shape: tuple[int, ...], src: I32, dst: I32) -> F64:
+        """Return a quantity of each transfer, by the methods for either kind of transfer."""
+        found = np.zeros((*shape, len(src)))
+        inside = self.node[src] == self.node[dst]
+        rows = np.flatnonzero(inside)
+        for (domain,), at in self._kinds(self.node[src[rows]]):
+            ranks = rows[at]
+            own = getattr(domain.inside, near)(self.local[src[ranks]], self.local[dst[ranks]])
+            found[..., ranks] = own
+        rows = np.flatnonzero(~inside)
+        if len(rows):
+            found[..., rows] = getattr(self, far)(src[rows], dst[rows])
+        return found
 
     def latency(self, src: I32, dst: I32) -> F64:
         """Return the seconds one hop takes under LL, LL128 and Simple: float64[3, len(src)]."""
-        pair, node_src, node_dst = self._pair(src, dst), self.node[src], self.node[dst]
-        if self.copies == 1:
-            return self.domain.latency[:, pair]
-        first_src, first_dst = self._first_leaf(pair, node_src, node_dst)
-        switches = np.where(first_src == first_dst, 1, 3) * self.hop
-        across = self.domain.cross_latency[:, pair] + switches
-        return np.where(node_src == node_dst, self.domain.latency[:, pair], across)
-
-    def _first_leaf(self, pair: I64, node_src: I32, node_dst: I32) -> tuple[I32, I32]:
-        q, table = self.domain.nnics, self.domain.pairs
-        if not q or not len(table.link):
-            return node_src, node_dst
-        entry = np.minimum(table.ptr[pair], len(table.link) - 1)
-        nic_src, nic_dst = np.divmod(table.link[entry], q)
-        return self.leaf[node_src * q + nic_src], self.leaf[node_dst * q + nic_dst]
+        return self._every("latency", "_far_latency", (3,), src, dst)
 
     def message(self, src: I32, dst: I32) -> F64:
         """Return the seconds a sender spends on each message: float64[len(src)]."""
-        pair = self._pair(src, dst)
-        inside = self.domain.message[pair]
-        if self.copies == 1:
-            return inside
-        same = self.node[src] == self.node[dst]
-        return np.where(same, inside, self.domain.cross_message[pair])
+        return self._every("message", "_far_message", (), src, dst)
+
+    def coherent(self, src: I32, dst: I32) -> npt.NDArray[np.bool_]:
+        """Return where a transfer crosses scale-up links only: a peer's load or store reaches."""
+        return self._every("coherent", "_far_coherent", (), src, dst) > 0
+
+    def _far_coherent(self, src: I32, _: I32) -> F64:
+        return np.zeros(len(src))
+
+    def _ends(self, src: I32, dst: I32) -> Iterator[tuple[Domain, Domain, I64, I32, I64, I64]]:
+        """Yield (source, target, rows, i, leaving, entering) of each transfer's first NIC pair."""
+        for (source, target), at in self._kinds(self.node[src], self.node[dst]):
+            i, j = self.local[src[at]], self.local[dst[at]]
+            flows = self._flows(source, target, i, j)
+            if len(flows.row):
+                yield source, target, at, i, flows.leaving[flows.first], flows.entering[flows.first]
+
+    def _far_latency(self, src: I32, dst: I32) -> F64:
+        found = np.zeros((3, len(src)))
+        for source, target, at, i, leaving, entering in self._ends(src, dst):
+            out, into = source.nic[leaving].astype(np.int64), target.nic[entering].astype(np.int64)
+            found[:, at] = source.port_latency[:, out] + source.wait[leaving]
+            found[:, at] += target.wait[entering]
+            if self.staged:
+                found[:, at] += source.inside.latency(i, source.holder(leaving))
+            if self.wiring is not None:
+                out = out + self.first_port[self.node[src[at]]]
+                into = into + self.first_port[self.node[dst[at]]]
+                found[:, at] += self.wiring.switches(out, into) * self.hop
+        return found
+
+    def _far_message(self, src: I32, dst: I32) -> F64:
+        found = np.zeros(len(src))
+        for source, _, at, _, leaving, _ in self._ends(src, dst):
+            found[at] = source.port_message[source.nic[leaving]]
+        return found
+
+    def reaches(self, src: I32, dst: I32) -> npt.NDArray[np.bool_]:
+        """Return where a route exists: bool[len(src)]."""
+        return self._every("reaches", "_far_reaches", (), src, dst) > 0
+
+    def _far_reaches(self, src: I32, dst: I32) -> F64:
+        found = np.zeros(len(src))
+        for (source, target), at in self._kinds(self.node[src], self.node[dst]):
+            flows = self._flows(source, target, self.local[src[at]], self.local[dst[at]])
+            found[at] = np.bincount(flows.row, minlength=len(at)) > 0
+        return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..collectives import COLLECTIVES
-from ..fabric import Fabric
+from ..fabric import I64, Fabric, Routes
 from ..schedule import I32
 from ..units import format_bandwidth
 
@@ -71,31 +71,51 @@ def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[flo
     """Yield the capacity of each set of links that every one of these routes crosses."""
     routes, bandwidth = fabric.routes(src, dst), fabric.bandwidth
     used = np.flatnonzero(np.bincount(routes.link, minlength=fabric.nlinks))
-    domain, own = fabric.domain, fabric.copies * fabric.domain.nlinks
+    own, ports = fabric.cables, fabric.ports
     if inside:
-        ours = used[used < own] % domain.nlinks
-        source, target = np.unique(fabric.local[src]), np.unique(fabric.local[dst])
-        tail, head = domain.tail[ours], domain.head[ours]
+        # Whose links they are: an accelerator's number over the whole fabric, -1 for none.
+        tail, head = (_ends(fabric, used[used < own], end) for end in ("tail", "head"))
+        source, target = np.unique(fabric.place[src]), np.unique(fabric.place[dst])
         # A relayed route also crosses links inside its own side: those are no part of the cut.
         leaves = np.isin(tail, source) & ~np.isin(head, source)
         enters = np.isin(head, target) & ~np.isin(tail, target)
-        yield float(bandwidth[used[leaves]].sum())
-        yield float(bandwidth[used[enters]].sum())
+        yield float(bandwidth[used[used < own][leaves]].sum())
+        yield float(bandwidth[used[used < own][enters]].sum())
         return
-    ports = len(fabric.leaf)
     yield float(bandwidth[used[(used >= own) & (used < own + ports)]].sum())
     yield float(bandwidth[used[(used >= own + ports) & (used < own + 2 * ports)]].sum())
-    leaf_up = used[
-        (used >= own + 2 * ports) & (used < own + 2 * ports + len(fabric.leaf_bandwidth))
+    if fabric.wiring is None:
+        return
+    wired = used[used >= own + 2 * ports]
+    layer = getattr(fabric.wiring, "layer", np.full(fabric.wiring.nlinks, -1))[
+        wired - own - 2 * ports
     ]
-    crossing = routes.share[np.isin(routes.link, leaf_up)].sum()
-    if crossing >= len(src) * (1 - 1e-9):
-        yield float(bandwidth[leaf_up].sum())
+    for number in np.unique(layer[layer >= 0]):
+        links = wired[layer == number]
+        if _all_cross(routes, links, len(src)):
+            yield float(bandwidth[links].sum())
+
+
+def _all_cross(routes: Routes, links: I64, count: int) -> bool:
+    """Return whether each of `count` transfers crosses one of `links`."""
+    crossing = routes.share[np.isin(routes.link, links)].sum()
+    return bool(crossing >= count * (1 - 1e-9))
+
+
+def _ends(fabric: Fabric, links: I64, end: str) -> I64:
+    """Return the accelerator, over the whole fabric, at an end of each own link; -1 for none."""
+    node = np.searchsorted(fabric.first_link, links, side="right") - 1
+    found = np.full(len(links), -1, dtype=np.int64)
+    for kind, domain in enumerate(fabric.domains):
+        at = np.flatnonzero(fabric.kind[node] == kind)
+        local = getattr(domain, end)[links[at] - fabric.first_link[node[at]]].astype(np.int64)
+        found[at] = np.where(local < 0, -1, local + fabric.first_gpu[node[at]])
+    return found
 
 
 def _islands(fabric: Fabric, ranks: I32) -> Iterator[tuple[str, list[I32]]]:
     """Yield the groups of one node's ranks that links of at least each capacity hold together."""
-    domain = fabric.domain
+    domain = fabric.domains[int(fabric.kind[fabric.node[ranks[0]]])]
     between = (domain.tail >= 0) & (domain.head >= 0)
     widths = np.unique(domain.bandwidth[between])
     place = {int(local): rank for local, rank in zip(fabric.local[ranks], ranks)}
@@ -124,7 +144,7 @@ def _unlike(fabric: Fabric, node: I32) -> tuple[list[I32], list[int]]:
 
     Ranks are of a kind when their links, in and out, and their NICs are as wide.
     """
-    domain, q = fabric.domain, fabric.domain.nnics
+    domain = fabric.domains[int(fabric.kind[fabric.node[node[0]]])]
     used = np.append(np.isin(np.arange(domain.ngpus), fabric.local[node]), True)
     joins = used[domain.tail] & used[domain.head]  # -1, a switch or the host, is the last: used
     kinds: dict[tuple[object, ...], list[int]] = {}
@@ -133,8 +153,7 @@ def _unlike(fabric: Fabric, node: I32) -> tuple[list[I32], list[int]]:
             np.sort(domain.bandwidth[joins & (ends == local)]).tobytes()
             for ends in (domain.tail, domain.head)
         ]
-        nics = domain.pairs.entries(local * (domain.ngpus + 1)) if q else []
-        ports = [float(domain.port[pair // q]) for pair, _ in nics]
+        ports = [float(domain.port[nic]) for nic in domain.nics_of(local)]
         kinds.setdefault((*widths, *ports), []).append(rank)
     groups = [np.array(ranks[:1], dtype=np.int32) for ranks in kinds.values()]
     return groups, [len(ranks) for ranks in kinds.values()]
@@ -155,11 +174,15 @@ def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], list[int]]]:
             yield f"group joined by {name}", groups, [1] * len(groups)
         return
     yield "node", some, [1] * len(some)
-    leaves = fabric.leaf.reshape(fabric.copies, -1)[:, 0]
-    under = [ranks[np.isin(fabric.node, np.flatnonzero(leaves == v))] for v in np.unique(leaves)]
-    held = [u for u in under if len(u)]
-    if len(held) > 1:
-        yield "leaf", held if len(held) <= 2 else [held[0], held[-1]], [max(1, len(held) - 1), 1]
+    if fabric.wiring is None:
+        return
+    ports = np.minimum(fabric.first_port[:-1], fabric.ports - 1)
+    for name, group in getattr(fabric.wiring, "parts", {}).items():
+        own = group[ports][fabric.node]  # that of the node's first NIC
+        held = [ranks[own == v] for v in np.unique(own)]
+        if len(held) > 1:
+            some = held if len(held) <= 2 else [held[0], held[-1]]
+            yield name, some, [max(1, len(held) - 1), 1]
 
 
 def _ranks_text(group: I32) -> str:

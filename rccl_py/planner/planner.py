@@ -73,19 +73,18 @@ class Planner:
 
     @cached_property
     def nodes(self) -> I32 | None:
-        """The ranks of each scale-up domain, int32[N, g]; None where they are uneven or mixed."""
-        node, n = self.fabric.node, self.fabric.nranks
+        """The ranks of each scale-up domain in order, int32[N, g]; None where uneven.
+
+        Nodes stand in the order of their first rank.
+        """
+        node = self.fabric.node
         sizes = np.bincount(node)
         sizes = sizes[sizes > 0]
         if (sizes != sizes[0]).any():
             return None
-        together = node.reshape(-1, sizes[0])
-        if (together != together[:, :1]).any():
-            return None
-        locals_ = self.fabric.local.reshape(-1, sizes[0])
-        if (locals_ != locals_[0]).any():
-            return None
-        return np.arange(n, dtype=np.int32).reshape(-1, sizes[0])
+        _, first, own = np.unique(node, return_index=True, return_inverse=True)
+        order = np.lexsort((np.arange(len(node)), first[own]))
+        return order.astype(np.int32).reshape(-1, sizes[0])
 
     @cached_property
     def rings(self) -> Rings:

@@ -178,10 +178,8 @@ def _local_rings(capacity: F64) -> tuple[I32, I32, str]:
 
 def _own_nics(fabric: Fabric, ranks: I32) -> list[int]:
     """Return the first NIC of each of these ranks of one node."""
-    domain, local = fabric.domain, fabric.local[ranks]
-    if not domain.nnics:
-        return [0] * len(ranks)
-    return [int(domain.pairs.entries(i * domain.ngpus + i)[0][0]) // domain.nnics for i in local]
+    domain = fabric.domains[int(fabric.kind[fabric.node[ranks[0]]])]
+    return [(domain.nics_of(i) or [0])[0] for i in fabric.local[ranks].tolist()]
 
 
 def _cut_by_nic(orders: I32, nics: list[int]) -> I32:

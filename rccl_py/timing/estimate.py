@@ -7,7 +7,7 @@ the memo is by phase, so a ring of 10,000 ranks costs one step, not 20,000.
 
 Rules, each argued in docs/timing.md:
 
-* T(step) = latency + message overhead + max(link, memory)
+* T(step) = latency + message overhead + max(link, memory); memory: reading, writing and adding
 * the moves of a phase are posted together: loads add, latency counts once
 * a phase of local rows only has no latency; its memory traffic streams behind the next step that
   crosses a link (kernels work slice by slice), so it is carried there and counts in the maximum
@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import Protocol
-from ..schedule import I32, REDUCE, Phase, Schedule
+from ..schedule import I32, Phase, Schedule
+from .memory import STAGED, Work, staged, work
 from .timeline import Part, Timeline
 
 __all__ = ["Loads", "Profile", "profile"]
@@ -38,7 +39,7 @@ class _Load:
     """What one repetition of a phase asks of the fabric, per slot byte."""
 
     link: F64  # slots on each link
-    memory: F64  # slots read and written at each rank
+    work: Work  # slots read, written and added at each rank
     latency: F64  # float64[3], s
     messages: F64  # s each rank spends sending
     remote: bool
@@ -107,11 +108,13 @@ def _messages(phase: Phase) -> _Columns:
 
 def _load(fabric: Fabric, messages: _Columns) -> _Load:
     n, link = fabric.nranks, np.zeros(fabric.nlinks)
-    latency, sending = np.zeros(3), np.zeros(n)
+    latency, sending, bounced = np.zeros(3), np.zeros(n), np.zeros(n)
     all_src, all_dst, count = messages
     remote = all_src != all_dst
-    for start in range(0, len(all_src), _BLOCK):
-        part = slice(start, start + _BLOCK)
+    # Where flows choose their way by what else is sent, all of them are handed over at once.
+    block = len(all_src) if getattr(fabric, "together", False) else _BLOCK
+    for start in range(0, len(all_src), max(block, 1)):
+        part = slice(start, start + block)
         src, dst = all_src[part], all_dst[part]
         routes = fabric.routes(src, dst)
         weight = count[part][routes.row] * routes.share
@@ -121,23 +124,10 @@ def _load(fabric: Fabric, messages: _Columns) -> _Load:
             latency = np.maximum(latency, fabric.latency(src[far], dst[far]).max(axis=1))
             spent = fabric.message(src[far], dst[far])
             sending += np.bincount(src[far], weights=spent, minlength=n)
-    return _Load(link, np.zeros(n), latency, sending, bool(remote.any()))
-
-
-def _memory(nranks: int, phase: Phase) -> F64:
-    """Return slots read and written at each rank.
-
-    A slot sent is read once, a slot copied to is written once. Reductions posted together add up
-    in registers: what they reduce into is read and written once, whatever their number.
-    """
-    total, reduced = np.zeros(nranks), np.zeros(nranks)
-    for move in phase.moves:
-        r = move.rows
-        total += np.bincount(r.src, weights=r.count, minlength=nranks)
-        total += np.bincount(r.dst, weights=r.count * (r.op != REDUCE), minlength=nranks)
-        into = np.bincount(r.dst, weights=2.0 * r.count * (r.op == REDUCE), minlength=nranks)
-        reduced = np.maximum(reduced, into)
-    return total + reduced
+            detour = staged(fabric, src, dst)
+            if detour is not None:
+                bounced += np.bincount(dst, weights=STAGED * count[part] * detour, minlength=n)
+    return _Load(link, Work(bounced, np.zeros(n)), latency, sending, bool(remote.any()))
 
 
 def _chained(fabric: Fabric, phase: Phase) -> F64:
@@ -175,7 +165,7 @@ def _summed(parts: list[_Load]) -> _Load:
     for part in parts[1:]:
         total = _Load(
             total.link + part.link,
-            total.memory + part.memory,
+            total.work.plus(part.work),
             np.maximum(total.latency, part.latency),
             total.messages + part.messages,
             total.remote or part.remote,
@@ -189,13 +179,15 @@ class Loads:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.loaded = 0
+        # Flows that choose their way by what else is sent are loaded a whole phase at a time.
+        self._together = bool(getattr(fabric, "together", False))
         self._known: dict[tuple[tuple[int, ...], ...], _Load] = {}
         self._kept: list[Phase] = []
         self._by_content: dict[bytes, _Load] = {}
 
     def of_phase(self, phase: Phase) -> _Load:
         """Return the load of one repetition of `phase`."""
-        parts = phase.made_of if len(phase.made_of) > 1 else ()
+        parts = phase.made_of if len(phase.made_of) > 1 and not self._together else ()
         key = tuple(sorted(self._name(p) for p in parts)) if parts else (self._name(phase),)
         found = self._known.get(key)
         if found is None:
@@ -221,7 +213,8 @@ class Loads:
             load = _load(self.fabric, (src, dst, count // unit))
             self._by_content[digest.digest()] = load
             self.loaded += len(src)
-        return replace(load, link=load.link * unit, memory=_memory(self.fabric.nranks, phase))
+        own = work(self.fabric.nranks, phase).plus(load.work, unit)
+        return replace(load, link=load.link * unit, work=own)
 
     def forget_objects(self) -> None:
         """Let go of the phases seen; their loads stay, by content."""
@@ -234,7 +227,7 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
     loads = loads or Loads(fabric)
     before = loads.loaded
     steps, latency, link, memory, busiest = [], [], [], [], []
-    total, carried, rows = np.zeros(fabric.nlinks), np.zeros(fabric.nranks), 0
+    total, carried, rows = np.zeros(fabric.nlinks), Work.nothing(fabric.nranks), 0
     rate = 1.0 / fabric.bandwidth
     for phase in schedule.phases():
         if not phase.moves:
@@ -244,7 +237,7 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
         if not load.remote:
             if _reads_input(phase, schedule):
                 continue
-            carried = carried + load.memory * phase.steps
+            carried = carried.plus(load.work, phase.steps)
             continue
         total += load.link * phase.steps
         busy = load.link * rate
@@ -256,14 +249,14 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
         latency.append(hops + load.messages.max())
         link.append(busy[at])
         # What was carried is spread over the steps it streams behind.
-        memory.append((load.memory + carried / phase.steps).max() / fabric.memory)
+        memory.append(load.work.plus(carried, 1 / phase.steps).seconds(fabric))
         busiest.append(at)
-        carried = np.zeros(fabric.nranks)
-    if carried.any():
+        carried = Work.nothing(fabric.nranks)
+    if carried:
         steps.append(1)
         latency.append(np.zeros(3))
         link.append(0.0)
-        memory.append(carried.max() / fabric.memory)
+        memory.append(carried.seconds(fabric))
         busiest.append(-1)
     stacked = np.array(latency).reshape(-1, 3).T
     return Profile(

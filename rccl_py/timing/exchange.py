@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import PROTOCOLS
+from .memory import STAGED, staged
 from .overlap import Busy, Cost
 
 __all__ = ["Exchange", "exchange", "exchanges"]
@@ -54,7 +55,12 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
     if not len(group):
         return []
     count = int(group.max()) + 1
-    memory = _most(count, group, src, size, dst, size) / fabric.memory
+    if count > 1 and getattr(fabric, "together", False):
+        # Flows choose their way by what else is sent, which is only their own group here.
+        return [exchange(fabric, *(c[group == g] for c in (src, dst, size))) for g in range(count)]
+    detour = staged(fabric, src, dst)
+    written = size if detour is None else size * (1 + STAGED * detour)
+    memory = _most(count, group, src, size, dst, written) / fabric.memory
     far = src != dst
     there, back, which = src[far], dst[far], group[far]
     latency, spent = np.zeros((3, count)), np.zeros(count)

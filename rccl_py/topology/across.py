@@ -1,7 +1,7 @@
-"""Routes from the accelerators of a node to its NICs, and which NICs carry what to other nodes.
+"""How the accelerators of a node reach its NICs, and which NICs each of them uses.
 
-Owns the choice of NICs: an accelerator uses its nearest ones, shared out among those as near as
-it is. On rails without a spine the destination's rail is used, staged on the peer that owns it.
+Owns the choice: an accelerator uses its nearest NICs over the host, shared out among the
+accelerators as near as it is; one without any uses the NICs nearest over its peers.
 """
 
 from __future__ import annotations
@@ -11,112 +11,103 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..fabric import F64, Table
-from .build import SCALE_UP, Network
+from ..fabric import F64, I64, Table
+from .build import SCALE_UP
 from .node_graph import Entries, NodeGraph, widest_shortest
 
-__all__ = ["Cross", "cross_routes", "no_cross"]
+__all__ = ["Attached", "attached"]
 
-
-def _nic_paths(g: NodeGraph) -> dict[tuple[int, int], list[str]]:
-    """Return the host path of every accelerator to every NIC it can reach without a peer."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for i, gpu in enumerate(g.gpus):
-        paths = widest_shortest(
-            g,
-            gpu,
-            lambda a, b: g.medium(a, b) not in SCALE_UP,
-            lambda v: g.kind(v) in ("pci", "cpu"),
-        )
-        for q, nic in enumerate(g.nics):
-            if nic in paths:
-                found[i, q] = paths[nic]
-    return found
-
-
-def _nics_used(g: NodeGraph, paths: dict[tuple[int, int], list[str]]) -> list[list[int]]:
-    """Return each accelerator's NICs: its nearest, shared out among those as near as it is."""
-    nearest: list[tuple[int, ...]] = []
-    for i in range(len(g.gpus)):
-        hops = {q: len(paths[i, q]) for q in range(len(g.nics)) if (i, q) in paths}
-        nearest.append(tuple(q for q in hops if hops[q] == min(hops.values())))
-    used: list[list[int]] = []
-    for i, near in enumerate(nearest):
-        peers = [j for j, other in enumerate(nearest) if other == near]
-        k, count, nics = peers.index(i), len(peers), len(near)
-        first, last = k * nics // count, max((k + 1) * nics // count, k * nics // count + 1)
-        used.append(list(near[first:last]) if near else [])
-    return used
+_PCI_HOP = 0.15e-6  # assumed: a PCIe switch traversal, as in build.add_pcie
 
 
 @dataclass(frozen=True, eq=False)
-class Cross:
-    """How accelerators reach other nodes: tables keyed i * q + nic, and i * m + j."""
+class Attached:
+    """The attachments of a node, in the words of rccl_py.fabric.Domain."""
 
-    up: list[Entries]
-    down: list[Entries]
-    pairs: list[Entries]
-    latency: F64
-    message: F64
+    attach: I64
+    nic: np.ndarray
+    up: Table
+    down: Table
+    wait: F64
+    owner: np.ndarray
 
 
-def _path_entries(g: NodeGraph, key: int, path: list[str]) -> Entries:
+def _host_paths(g: NodeGraph, gpu: str) -> dict[str, list[str]]:
+    """Return the paths of an accelerator to every NIC it reaches without a peer."""
+    paths = widest_shortest(
+        g,
+        gpu,
+        lambda a, b: g.medium(a, b) not in SCALE_UP,
+        lambda v: g.kind(v) in ("pci", "cpu"),
+    )
+    return {v: path for v, path in paths.items() if g.kind(v) == "nic"}
+
+
+def _peer_paths(g: NodeGraph, gpu: str) -> dict[str, list[str]]:
+    """Return the paths of an accelerator to every NIC, through peers too."""
+    paths = widest_shortest(g, gpu, lambda a, b: True, lambda v: g.kind(v) != "nic")
+    return {v: path for v, path in paths.items() if g.kind(v) == "nic"}
+
+
+def _nearest(paths: dict[str, list[str]], index: dict[str, int]) -> tuple[int, ...]:
+    best = min(map(len, paths.values()), default=0)
+    return tuple(sorted(index[v] for v, path in paths.items() if len(path) == best))
+
+
+def _shared_out(nearest: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return each accelerator's part of its nearest NICs, which as near others use too."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, near in enumerate(nearest):
+        groups.setdefault(near, []).append(i)
+    used: list[tuple[int, ...]] = [()] * len(nearest)
+    for near, members in groups.items():
+        count, nics = len(members), len(near)
+        for k, i in enumerate(members):
+            first = k * nics // count
+            used[i] = near[first : max((k + 1) * nics // count, first + 1)]
+    return used
+
+
+def attached(g: NodeGraph) -> Attached:
+    """Return which NICs each accelerator of the node uses, and the links to them and back."""
+    index = {v: q for q, v in enumerate(g.nics)}
+    paths = [_host_paths(g, gpu) if index else {} for gpu in g.gpus]
+    if index and not all(paths):
+        paths = [own or _peer_paths(g, gpu) for gpu, own in zip(g.gpus, paths)]
+    used = _shared_out([_nearest(own, index) for own in paths])
+    up: list[Entries] = []
+    down: list[Entries] = []
+    nic: list[int] = []
+    wait: list[float] = []
+    for own, nics in zip(paths, used):
+        for q in nics:
+            path = own[g.nics[q]]
+            up.append(_entries(g, len(nic), path))
+            down.append(_entries(g, len(nic), path[::-1]))
+            wait.append(_waited(g, path))
+            nic.append(q)
+    owner = np.full(len(index), -1, dtype=np.int32)
+    for number in reversed(range(len(nic))):
+        owner[nic[number]] = number
+    ptr = np.concatenate([[0], np.cumsum([len(nics) for nics in used])]).astype(np.int64)
+    return Attached(
+        ptr,
+        np.array(nic, dtype=np.int32),
+        Table.of(len(nic), up),
+        Table.of(len(nic), down),
+        np.array(wait),
+        owner,
+    )
+
+
+def _entries(g: NodeGraph, key: int, path: list[str]) -> Entries:
     edges = list(pairwise(path))
     return np.full(len(edges), key), np.array([g.number[e] for e in edges]), np.ones(len(edges))
 
 
-def no_cross(m: int) -> Cross:
-    """Return the empty tables of a machine of one node."""
-    return Cross([], [], [], np.zeros((3, m * m)), np.zeros(m * m))
-
-
-def cross_routes(g: NodeGraph, inside: Table, latency: F64, network: Network) -> Cross:
-    """Return how each of the m accelerators leaves and enters its node.
-
-    inside, latency: the routes between accelerators of the node, and their float64[3, m*m] s.
-    """
-    m, q = len(g.gpus), len(g.nics)
-    paths = _nic_paths(g)
-    used = _nics_used(g, paths)
-    cross = no_cross(m)
-    owner = {nic: i for i in reversed(range(m)) for nic in used[i]}
-    staged = network.kind == "rails" and not network.spine
-    for i in range(m):
-        for nic in owner if staged else used[i]:
-            # A NIC of another accelerator is reached through that one (PXN), over scale-up.
-            gpu = i if nic in used[i] else owner[nic]
-            relay = inside.entries(i * m + gpu)
-            if relay:
-                cross.up.append((np.full(len(relay), i * q + nic), *np.array(relay).T))
-            cross.up.append(_path_entries(g, i * q + nic, paths[gpu, nic]))
-            cross.down.append(_path_entries(g, i * q + nic, paths[gpu, nic][::-1]))
-    for i in range(m):
-        for j in range(m):
-            sources = used[j] if staged else used[i]
-            if not sources or not used[j]:
-                continue
-            _join_nics(g, cross, i * m + j, sources, used[j])
-            nic = sources[0]
-            gpu = i if nic in used[i] else owner[nic]
-            hops = len(paths[gpu, nic]) + len(paths[j, used[j][0]]) - 2
-            cross.latency[:, i * m + j] += hops * _PCI_HOP + latency[:, i * m + gpu]
-    return cross
-
-
-def _join_nics(
-    g: NodeGraph, cross: Cross, key: int, sources: list[int], targets: list[int]
-) -> None:
-    """Choose the NIC pairs that carry one accelerator to another node's."""
-    q = len(g.nics)
-    if len(sources) == len(targets):
-        chosen = list(zip(sources, targets))
-    else:
-        chosen = [(a, b) for a in sources for b in targets]
-    nics = np.array([a * q + b for a, b in chosen])
-    cross.pairs.append((np.full(len(chosen), key), nics, np.full(len(chosen), 1 / len(chosen))))
-    port = g.graph.nodes[g.nics[sources[0]]]["port"]
-    cross.latency[:, key] = port.latency
-    cross.message[key] = port.message
-
-
-_PCI_HOP = 0.15e-6  # assumed: a PCIe switch traversal, as in build.add_pcie
+def _waited(g: NodeGraph, path: list[str]) -> float:
+    """Return the s that the hops of a path to a NIC add: PCI traversals, and links to peers."""
+    waited = 0.0
+    for a, b in pairwise(path):
+        waited += g.latency(a, b)[0] if g.medium(a, b) in SCALE_UP else _PCI_HOP
+    return waited

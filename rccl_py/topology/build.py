@@ -19,16 +19,19 @@ from typing import Any
 import networkx as nx
 
 from ..errors import FabricError
+from ..fabric.torus import Torus
 from ..links import LINKS, Device, LinkType, Triple
 
 __all__ = [
     "Network",
     "Topology",
     "add_gpus",
+    "add_host",
     "add_link",
     "add_mesh",
     "add_nic",
     "add_switches",
+    "add_torus",
     "gpus_of",
     "new_graph",
     "nics_of",
@@ -42,11 +45,21 @@ SCALE_UP = frozenset({"xgmi", "nvlink", "ualink"})
 class Network:
     """How nodes are joined.
 
-    kind "rails": NIC q of every node of a pod goes to rail switch q of that pod; "leaf-spine":
-    all NICs of a node go to its leaf. `leaf_nodes`: nodes under one leaf (or in one pod).
-    `oversubscription`: NIC capacity under a leaf over its uplink capacity. `spine` False: rail
-    switches are not joined, other rails are reached through a scale-up peer. `hop`: seconds a
-    switch adds.
+    kind: "rails" (NIC q of every node of a group goes to leaf q of that group), "leaf-spine" (all
+    NICs of a node go to its leaf), "dragonfly" (all NICs of a node go to its router), "torus" (a
+    router a node, joined to its neighbours).
+    leaf_nodes: nodes under one leaf, in one group of rails, or on one router.
+    oversubscription: NIC capacity under a leaf over its uplink capacity. spine False: leaves are
+    not joined (rails only). hop: seconds a switch adds.
+    pod_nodes: nodes in a pod of a three-tier tree, 0 for two tiers; pod_oversubscription: what
+    enters a pod's spines from below over what leaves them for the core.
+    routing: "spray" (all shortest paths evenly), "ecmp" (one path a flow, by hash with `seed`;
+    `flows` queue pairs a connection) or "adaptive" (flows avoid each other).
+    pxn: a message leaves on the NIC of the rail it arrives on, through the peer that owns it; None:
+    only where leaves are not joined.
+    dims, wrap: a torus's sizes, and whether it closes. groups: of a dragonfly; routers: of each
+    group; global_links: of each router. local_rate, global_rate: usable B/s of a link between
+    routers of a group (or of a torus), and between groups; 0: as wide as a NIC.
     """
 
     kind: str = "rails"
@@ -54,11 +67,33 @@ class Network:
     oversubscription: float = 1.0
     spine: bool = True
     hop: float = 0.6e-6  # Tomahawk 5 class, 0.6-0.8 us port to port
+    pod_nodes: int = 0
+    pod_oversubscription: float = 1.0
+    routing: str = "spray"
+    seed: int = 0
+    flows: int = 1
+    pxn: bool | None = None
+    dims: tuple[int, ...] = ()
+    wrap: bool = True
+    groups: int = 0
+    routers: int = 0
+    global_links: int = 0
+    local_rate: float = 0.0
+    global_rate: float = 0.0
+
+    @property
+    def staged(self) -> bool:
+        """Whether a peer's NIC is used so that a message stays on its rail."""
+        return self.kind == "rails" and (not self.spine if self.pxn is None else self.pxn)
 
 
 @dataclass(frozen=True)
 class Topology:
-    """One node's graph, how many nodes, and the network between them."""
+    """One node's graph, how many nodes, and the network between them.
+
+    unlike: (node, graph) of nodes that are not as `node` says: of another kind, or with a fault.
+    place: the accelerators that ranks take, in order; empty for all of them as they are counted.
+    """
 
     name: str
     node: nx.DiGraph
@@ -66,6 +101,15 @@ class Topology:
     nodes: int = 1
     network: Network = field(default_factory=Network)
     notes: tuple[str, ...] = ()
+    unlike: tuple[tuple[int, nx.DiGraph], ...] = ()
+    summary: str = ""
+    sources: tuple[str, ...] = ()
+    place: tuple[int, ...] = ()
+
+    @property
+    def nranks(self) -> int:
+        """Ranks of a job that takes all accelerators it may."""
+        return len(self.place) or self.ngpus
 
     @property
     def gpus_per_node(self) -> int:
@@ -75,15 +119,41 @@ class Topology:
     @property
     def ngpus(self) -> int:
         """Accelerators in all nodes."""
-        return self.nodes * self.gpus_per_node
+        extra = sum(len(gpus_of(graph)) - self.gpus_per_node for _, graph in self.unlike)
+        return self.nodes * self.gpus_per_node + extra
+
+    def graph_of(self, node: int) -> nx.DiGraph:
+        """Return the graph of one node, counted from 0."""
+        return dict(self.unlike).get(node, self.node)
 
     def graph(self) -> nx.DiGraph:
         """Return the whole machine as one networkx graph: every node, leaf and spine.
 
-        Vertices of several nodes are ``node3/gpu0``, ``leaf2``, ``spine``. It is for people and a
+        Vertices of several nodes are ``node3/gpu0``, ``leaf2``, ``spines``. It is for people and a
         check on lower(): nothing that times a call reads it.
         """
-        return _join(self)
+        from .whole import whole_graph
+
+        return whole_graph(self)
+
+    def with_link(self, a: str, b: str, lanes: float, node: int | None = None) -> Topology:
+        """Return the machine with `lanes` left between vertices `a` and `b`; 0 removes the link.
+
+        node: in that node only; None: in every node. Raises FabricError when nothing joins them.
+        """
+        from .faults import with_link
+
+        return with_link(self, a, b, lanes, node)
+
+    def without(self, a: str, b: str | None = None, node: int | None = None) -> Topology:
+        """Return the machine without the link a - b, or without vertex `a` and all its links.
+
+        Accelerators keep their numbers when a link goes; a vertex that goes may be a switch, a PCI
+        bridge or a NIC. node: in that node only; None: in every node.
+        """
+        from .faults import without
+
+        return without(self, a, b, node)
 
 
 def new_graph(name: str) -> nx.DiGraph:
@@ -207,50 +277,41 @@ def link_named(name: str, links: dict[str, LinkType] | None = None) -> LinkType:
     return table[name]
 
 
-def _leaf_of(network: Network, node: int, nic: int, nics: int) -> int:
-    """Return the number of the leaf that NIC `nic` of `node` is cabled to."""
-    group = node // network.leaf_nodes
-    return group * nics + nic if network.kind == "rails" else group
+def add_torus(
+    graph: nx.DiGraph,
+    names: Sequence[str],
+    dims: Sequence[int],
+    wrap: bool,
+    link: LinkType,
+    lanes: float = 1,
+) -> None:
+    """Join `names` as the points of a grid, last dimension fastest, by `lanes` links a neighbour.
+
+    wrap: the ends of a dimension meet. Only a path's first hop has the link's hand-shake; each
+    further one costs the link's `hop`.
+    """
+    torus = Torus(tuple(dims), link.bandwidth * lanes, None, wrap)
+    for a, b, rate in torus.edges():
+        one, two = names[int(a.removeprefix("node"))], names[int(b.removeprefix("node"))]
+        _edge(graph, one, two, link, rate / link.bandwidth, link.latency)
+    graph.graph["torus"], graph.graph["relay"] = torus, link.hop or 0.3e-6  # assumed: 0.3 us
 
 
-def _cable(graph: nx.DiGraph, a: str, b: str, port: LinkType, bandwidth: float, hop: float) -> None:
-    for ends in ((a, b), (b, a)):
-        graph.add_edge(
-            *ends,
-            link=port,
-            lanes=1,
-            raw=port.bandwidth,
-            bandwidth=bandwidth,
-            latency=(hop, hop, hop),
-            message=port.message,
-        )
-
-
-def _join(topology: Topology) -> nx.DiGraph:
-    """Return every node, leaf and the spine of `topology` as one graph."""
-    network, whole = topology.network, nx.DiGraph(name=topology.name)
-    nics = nics_of(topology.node)
-    full: dict[int, float] = {}
-    leaves: dict[int, int] = {}
-    port: LinkType | None = None
-    for node in range(topology.nodes):
-        named = {v: f"node{node}/{v}" for v in topology.node} if topology.nodes > 1 else {}
-        whole.update(nx.relabel_nodes(topology.node, named, copy=True))
-        for q, nic in enumerate(nics if topology.nodes > 1 else []):
-            port = topology.node.nodes[nic]["port"]
-            leaf, usable = _leaf_of(network, node, q, len(nics)), port.bandwidth * port.efficiency
-            whole.add_node(f"leaf{leaf}", kind="leaf")
-            _cable(whole, named[nic], f"leaf{leaf}", port, usable, network.hop)
-            if node < min(network.leaf_nodes, topology.nodes):
-                # What a full leaf carries; the last has its siblings' uplinks.
-                first = _leaf_of(network, 0, q, len(nics))
-                full[first] = full.get(first, 0.0) + usable
-            leaves.setdefault(leaf, _leaf_of(network, 0, q, len(nics)))
-    if port is not None and network.spine and len(leaves) > 1:
-        whole.add_node("spine", kind="spine")
-        for leaf, first in leaves.items():
-            rate = full[first]
-            _cable(
-                whole, f"leaf{leaf}", "spine", port, rate / network.oversubscription, network.hop
-            )
-    return whole
+def add_host(
+    graph: nx.DiGraph,
+    link: LinkType,
+    sockets: int,
+    socket_link: LinkType | None,
+    switches: int,
+) -> None:
+    """Add the host: sockets ``cpu0``... joined pairwise, PCI switches ``sw0``... evenly below."""
+    cpus = [f"cpu{k}" for k in range(sockets)]
+    for k, name in enumerate(cpus):
+        graph.add_node(name, kind="cpu", host=0, numa=k)
+    for k, a in enumerate(cpus):
+        for b in cpus[k + 1 :]:
+            assert socket_link is not None  # the schema asks for it where there are two sockets
+            add_link(graph, a, b, socket_link)
+    for k in range(switches):
+        graph.add_node(f"sw{k}", kind="pci", host=0)
+        add_pcie(graph, cpus[k * sockets // switches], f"sw{k}", link)

@@ -1,100 +1,242 @@
-"""Routes between the accelerators of one node.
+"""Routes between the accelerators of one node: which way each pair goes, and how that is held.
 
-Owns how a route is chosen: a direct scale-up link, else all switches both ends are joined to (by
-bandwidth), else the shortest scale-up path through peers, else the host's PCI tree.
+Owns how a route is chosen, in this order: a direct scale-up link; switches alone, over all
+shortest ways, split by bandwidth; the shortest scale-up path through peers (the widest of those);
+the host's PCI tree. A node of switches of one level, and an intact torus, need no list: their
+routes are computed (rccl_py.fabric.inside).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from ..fabric import F64
+from ..fabric import F64, Found, Inside, Listed, Planes, Searched, Table, Wired
+from ..fabric.torus import Torus
 from .build import SCALE_UP
 from .node_graph import Entries, NodeGraph, widest_shortest
 
-__all__ = ["Pairs", "pair_routes"]
+__all__ = ["inside_of"]
+
+_LISTED = 128
+"""Nodes of up to so many accelerators have every pair listed; larger ones are searched by need."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Routes between every two accelerators of a node (key i * m + j), and what they cost."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Draft:
+    """Routes being collected, by key."""
 
     entries: list[Entries]
-    done: np.ndarray
     latency: F64
     message: F64
+    done: np.ndarray
+    coherent: np.ndarray
+
+    @staticmethod
+    def empty(keys: int) -> _Draft:
+        no = np.zeros(keys, dtype=bool)
+        return _Draft([], np.zeros((3, keys)), np.zeros(keys), no, no.copy())
+
+    def found(self) -> Found:
+        table = Table.of(len(self.done), self.entries)
+        return Found(table, self.latency, self.message, self.done, self.coherent)
 
 
-def _fill(g: NodeGraph, pairs: Pairs, key: int, path: list[str]) -> None:
-    """Write one single-path route into `pairs`."""
+def _chain(g: NodeGraph, edges: list[tuple[str, str]]) -> F64:
+    """Return the latency of links in a row: float64[3], s.
+
+    In a torus of accelerators only the first hop has the link's hand-shake; the others relay.
+    """
+    relay = g.graph.graph.get("relay")
+    if relay is None:
+        return np.asarray(sum(g.latency(*e) for e in edges))
+    return g.latency(*edges[0]) + float(relay) * (len(edges) - 1)
+
+
+def _fill(g: NodeGraph, draft: _Draft, key: int, path: list[str]) -> None:
+    """Write one single-path route into `draft`."""
     edges = list(pairwise(path))
-    pairs.entries.append(
+    draft.entries.append(
         (np.full(len(edges), key), np.array([g.number[e] for e in edges]), np.ones(len(edges)))
     )
-    pairs.latency[:, key] = sum(g.latency(*e) for e in edges)
-    if not any(g.medium(*e) in SCALE_UP for e in edges):
+    draft.latency[:, key] = _chain(g, edges)
+    media = [g.medium(*e) for e in edges]
+    if not SCALE_UP.intersection(media):
         # A host path pays PCI's hand-shake once, however many bridges it crosses.
         first = next((g.graph.edges[e]["link"] for e in edges if g.medium(*e) == "pci"), None)
         if first is not None:
-            pairs.latency[:, key] += np.array(first.latency)
-    pairs.message[key] = max(g.graph.edges[e]["message"] for e in edges)
-    pairs.done[key] = True
+            draft.latency[:, key] += np.array(first.latency)
+    draft.message[key] = max(g.graph.edges[e]["message"] for e in edges)
+    draft.done[key] = True
+    draft.coherent[key] = all(medium in SCALE_UP or medium == "c2c" for medium in media)
 
 
-def _switched(g: NodeGraph, pairs: Pairs) -> None:
-    """Route the pairs that share switches: over all of them, shares by bandwidth."""
-    m, switches = len(g.gpus), [v for v in g.graph if g.kind(v) == "switch"]
-    if not switches:
-        return
-    up = np.full((m, len(switches)), -1)
-    down = np.full((m, len(switches)), -1)
-    bandwidth = np.array([d["bandwidth"] for _, _, d in g.graph.edges(data=True)] + [0.0])
-    for i, gpu in enumerate(g.gpus):
-        for k, switch in enumerate(switches):
-            up[i, k] = g.number.get((gpu, switch), -1)
-            down[i, k] = g.number.get((switch, gpu), -1)
-    width = np.minimum(bandwidth[up][:, None, :], bandwidth[down][None, :, :])
-    width[pairs.done.reshape(m, m)] = 0.0
-    total = width.sum(axis=2)
-    a, b, w = np.nonzero(width)
-    key, share = a * m + b, width[a, b, w] / total[a, b]
-    pairs.entries.append(
-        (np.repeat(key, 2), np.stack([up[a, w], down[b, w]], 1), np.repeat(share, 2))
+def _levels(g: NodeGraph, source: str) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """Return hops from `source`, and who leads to each vertex, over scale-up links and switches."""
+    hops, before = {source: 0}, dict[str, list[str]]()
+    layer = [source]
+    while layer:
+        following = []
+        for a in layer:
+            if a != source and g.kind(a) != "switch":
+                continue  # a route through switches alone ends at the first accelerator
+            for b in g.graph.successors(a):
+                if g.medium(a, b) not in SCALE_UP or hops.get(b, hops[a] + 1) != hops[a] + 1:
+                    continue
+                if b not in hops:
+                    hops[b] = hops[a] + 1
+                    following.append(b)
+                before.setdefault(b, []).append(a)
+        layer = following
+    return hops, before
+
+
+def _spread(g: NodeGraph, draft: _Draft, key: int, target: str, hops: dict[str, int],
+            before: dict[str, list[str]]) -> None:  # fmt: skip
+    """Write the route that takes every shortest way to `target`, split by bandwidth.
+
+    What arrives at a vertex comes from those before it in proportion to their links; over one
+    switch, in proportion to the narrower of its two links.
+    """
+    flow, waits, message = {target: 1.0}, np.zeros(3), 0.0
+    links, shares = [], []
+    for _ in range(hops[target]):
+        earlier: dict[str, float] = {}
+        for b, share in flow.items():
+            widths = [_narrow(g, a, b, before) for a in before[b]]
+            total = sum(widths)
+            for a, width in zip(before[b], widths):
+                part = share * width / total if total else 0.0
+                if part:
+                    links.append(g.number[a, b])
+                    shares.append(part)
+                    waits += part * g.latency(a, b)
+                    message = max(message, g.graph.edges[a, b]["message"])
+                    earlier[a] = earlier.get(a, 0.0) + part
+        flow = earlier
+    draft.entries.append((np.full(len(links), key), np.array(links), np.array(shares)))
+    draft.latency[:, key], draft.message[key] = waits, message
+    draft.done[key] = draft.coherent[key] = True
+
+
+def _narrow(g: NodeGraph, a: str, b: str, before: dict[str, list[str]]) -> float:
+    """Return the B/s of the link a -> b, or of the widest way into `a` if that is less."""
+    into = max((g.bandwidth(v, a) for v in before.get(a, ())), default=np.inf)
+    return min(g.bandwidth(a, b), into)
+
+
+def _from(g: NodeGraph, draft: _Draft, i: int, first: int) -> None:
+    """Write the routes from accelerator i to all others into `draft`, from key `first` on."""
+    a = g.gpus[i]
+    index = {v: k for k, v in enumerate(g.gpus)}
+    draft.done[first + i] = draft.coherent[first + i] = True
+    for b in g.graph.successors(a):
+        if b in index and g.medium(a, b) in SCALE_UP:
+            _fill(g, draft, first + index[b], [a, b])
+
+    def still(targets: Iterable[int]) -> list[int]:
+        return [j for j in targets if not draft.done[first + j]]
+
+    left = still(range(len(g.gpus)))
+    if left and g.has_switches:
+        hops, before = _levels(g, a)
+        for j in left:
+            if g.gpus[j] in hops:
+                _spread(g, draft, first + j, g.gpus[j], hops, before)
+        left = still(left)
+    for search in (_over_peers, _over_host) if left else ():
+        paths = search(g, a)
+        for j in left:
+            if g.gpus[j] in paths:
+                _fill(g, draft, first + j, paths[g.gpus[j]])
+        left = still(left)
+
+
+def _over_peers(g: NodeGraph, a: str) -> dict[str, list[str]]:
+    return widest_shortest(
+        g, a, lambda x, y: g.medium(x, y) in SCALE_UP, lambda v: g.kind(v) != "nic"
     )
-    latency = np.array([d["latency"] for _, _, d in g.graph.edges(data=True)])
-    message = np.array([d["message"] for _, _, d in g.graph.edges(data=True)])
-    pairs.latency[:, key] = (latency[up[a, w]] + latency[down[b, w]]).T
-    pairs.message[key] = message[up[a, w]]
-    pairs.done[key] = True
 
 
-def pair_routes(g: NodeGraph) -> Pairs:
-    """Return the routes between every two accelerators; none where nothing joins them."""
-    m = len(g.gpus)
+def _over_host(g: NodeGraph, a: str) -> dict[str, list[str]]:
+    return widest_shortest(
+        g,
+        a,
+        lambda x, y: g.medium(x, y) not in SCALE_UP,
+        lambda v: g.kind(v) in ("pci", "cpu"),
+    )
+
+
+def _planes(g: NodeGraph) -> Planes | None:
+    """Return the routes of a node whose accelerators are joined by one level of switches only."""
     index = {v: i for i, v in enumerate(g.gpus)}
-    pairs = Pairs([], np.eye(m, dtype=bool).ravel(), np.zeros((3, m * m)), np.zeros(m * m))
-    for a, b, data in g.graph.edges(data=True):
-        if a in index and b in index and data["link"].medium in SCALE_UP:
-            _fill(g, pairs, index[a] * m + index[b], [a, b])
-    _switched(g, pairs)
-
-    def is_scale_up(a: str, b: str) -> bool:
-        return g.medium(a, b) in SCALE_UP
-
-    def is_host(vertex: str) -> bool:
-        return g.kind(vertex) in ("pci", "cpu")
-
-    for i, a in enumerate(g.gpus):
-        open_pairs = np.flatnonzero(~pairs.done[i * m : (i + 1) * m])
-        if not len(open_pairs):
+    switches = {v: k for k, v in enumerate(v for v in g.graph if g.kind(v) == "switch")}
+    if not switches:
+        return None
+    up = np.full((len(index), len(switches)), -1, dtype=np.int64)
+    down = up.copy()
+    for number, (a, b, data) in enumerate(g.edges):
+        if data["link"].medium not in SCALE_UP:
             continue
-        relayed = widest_shortest(g, a, is_scale_up, lambda v: g.kind(v) != "nic")
-        hosted = widest_shortest(g, a, lambda x, y: not is_scale_up(x, y), is_host)
-        for j in open_pairs.tolist():
-            path = relayed.get(g.gpus[j]) or hosted.get(g.gpus[j])
-            if path is not None:
-                _fill(g, pairs, i * m + j, path)
-    return pairs
+        if a in index and b in switches:
+            up[index[a], switches[b]] = number
+        elif a in switches and b in index:
+            down[index[b], switches[a]] = number
+        else:
+            return None
+    own = Planes(
+        up,
+        down,
+        np.append(g.column("bandwidth"), 0.0),
+        np.array([*g.column("latency"), (0.0, 0.0, 0.0)]).T,
+        np.append(g.column("message"), 0.0),
+    )
+    # Two accelerators that share no switch are joined some other way: then all are listed.
+    joined = (own.bandwidth[up] > 0).astype(np.float32) @ (own.bandwidth[down] > 0).T
+    return own if joined.min(initial=1.0) > 0 else None
+
+
+def _torus(g: NodeGraph) -> Wired | None:
+    """Return the routes of an intact torus of accelerators, which builders mark by `torus`."""
+    torus: Torus | None = g.graph.graph.get("torus")
+    if torus is None:
+        return None
+    efficiency = None
+    numbers = []
+    for a, b, rate in torus.edges():
+        ends = (f"gpu{a.removeprefix('node')}", f"gpu{b.removeprefix('node')}")
+        if not g.graph.has_edge(*ends):
+            return None
+        data = g.graph.edges[ends]
+        efficiency = efficiency or data["bandwidth"] / rate
+        if abs(data["bandwidth"] / rate - efficiency) > 1e-9:
+            return None
+        numbers.append(g.number[ends])
+    if not numbers:
+        return None
+    first, relay = g.edges[numbers[0]][2], float(g.graph.graph["relay"])
+    link = np.array(numbers, dtype=np.int64)
+    return Wired(torus, link, np.array(first["latency"]), relay, first["message"])
+
+
+def inside_of(g: NodeGraph) -> Inside:
+    """Return the routes between every two accelerators of a node; none where nothing joins them."""
+    m = len(g.gpus)
+    structured = _torus(g) or _planes(g)
+    if structured is not None:
+        return structured
+    if m <= _LISTED:
+        every = _Draft.empty(m * m)
+        for i in range(m):
+            _from(g, every, i, i * m)
+        return Listed(m, every.found())
+
+    def search(i: int) -> Found:
+        draft = _Draft.empty(m)
+        _from(g, draft, i, 0)
+        return draft.found()
+
+    return Searched(search)

@@ -1,56 +1,28 @@
-"""Find and read a machine: by name, from YAML, or from NCCL/RCCL topology XML.
+"""Find and read a machine: by name, from YAML, or from a file of another format.
 
-Owns where machines are looked for and how a text is told apart. Every failure is one FormatError
-(file, line or key) or InvalidArgument (unknown name, with the near ones).
+Owns where machines are looked for. Every failure is one FormatError (file, line or key) or
+InvalidArgument (unknown name, with the near ones).
 """
 
 from __future__ import annotations
 
 import difflib
-import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import yaml
+import networkx as nx
 
-from ..arguments import finite, whole
+from ..arguments import finite, numbers, whole
 from ..errors import FormatError, InvalidArgument
-from . import machine
 from .build import Topology
-from .machine import ClusterSpec, MachineSpec, network_of, topology_of
+from .formats import format_of
+from .machine import network_of, topology_of
+from .machine_spec import ClusterSpec, MachineSpec, NodesSpec
+from .yaml_text import checked, parsed, text_of
 
 __all__ = ["load", "machine_names"]
-
-_SPECS = [
-    s for s in vars(machine).values() if isinstance(s, type) and issubclass(s, msgspec.Struct)
-]
-_LIMIT = 8 << 20  # a machine description is kilobytes; anything larger is another kind of file
-
-
-class _Loader(yaml.SafeLoader):
-    """A YAML loader that refuses duplicate keys and aliases."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.get_mark()
-            raise yaml.MarkedYAMLError(None, None, "aliases are not used here", mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        if not isinstance(node, yaml.MappingNode):
-            raise yaml.MarkedYAMLError(None, None, "a mapping was expected", node.start_mark)
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(None, None, "keys must be texts", key.start_mark)
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    None, None, f"key {key.value!r} is given twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _folder() -> Path:
@@ -62,112 +34,84 @@ def _folder() -> Path:
 def machine_names() -> dict[str, str]:
     """Return every installed machine's name and its one-line summary, by name."""
     return {
-        path.stem: str(_parsed(path).get("summary", ""))
-        for path in sorted(_folder().glob("*.yaml"))
+        path.stem: str(parsed(path).get("summary", "")) for path in sorted(_folder().glob("*.yaml"))
     }
 
 
-def _text(path: Path) -> str:
-    try:
-        if path.is_dir():
-            raise FormatError(f"{path}: is a folder: a YAML or XML file was expected")
-        if path.is_char_device() or path.is_block_device():
-            raise FormatError(f"{path}: is a device: a YAML or XML file was expected")
-        if path.is_fifo() and not str(path.absolute()).startswith(("/dev/fd/", "/proc/")):
-            raise FormatError(f"{path}: is a named pipe: a YAML or XML file was expected")
-        if path.stat().st_size > _LIMIT:
-            raise FormatError(
-                f"{path}: {path.stat().st_size} bytes is no machine description (limit {_LIMIT})"
-            )
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not a text: byte {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.load(_text(path), Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise FormatError(f"{path}:{line}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise FormatError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise FormatError(
-            f"{path}: a mapping of keys such as name, gpus, device was expected, "
-            f"found {type(data).__name__}"
-        )
-    return data
-
-
-def _checked(data: dict[str, Any], kind: Any, path: Path) -> Any:
-    try:
-        return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
-        # msgspec says "Expected `int`, got `str` - at `$.gpus`": put the key first.
-        what, _, at = str(error).partition(" - at ")
-        key = at.strip("`").removeprefix("$").removeprefix(".").removesuffix("[...]")
-        raise FormatError(_located(path, key, _plain(what, key, kind))) from None
-
-
-_QUANTITIES = ("hop", "bandwidth", "latency", "launch", "memory", "message")
-
-
-def _plain(what: str, key: str, kind: Any) -> str:
-    """Return msgspec's sentence with what a person would do about it."""
-    if "Expected `str`" in what and re.split(r"[.\[]", key)[-1] in _QUANTITIES:
-        return "a quantity with its unit was expected, such as 0.2us or 50GB/s"
-    if what.endswith("\\udfff]+$'"):
-        return "one line of printable text was expected"
-    unknown = re.search(r"unknown field `(.*)`", what)
-    if unknown:
-        fields = [f for spec in _SPECS for f in spec.__struct_fields__]
-        close = difflib.get_close_matches(unknown[1], fields, n=2, cutoff=0.6)
-        return what + (f": did you mean {' or '.join(dict.fromkeys(close))}?" if close else "")
-    return what
-
-
-def _located(path: Path, key: str, what: str) -> str:
-    """Return the message behind file, line (where one line has the key) and key."""
-    unknown = re.search(r"unknown field `(.*?)`", what)
-    name = unknown[1] if unknown else re.sub(r"\[.*?\]", "", key).rpartition(".")[2]
-    pattern = re.compile(rf"(?:^|[\s{{,]){re.escape(name)}\s*:") if name else None
-    lines = [
-        i
-        for i, text in enumerate(_text(path).splitlines(), 1)
-        if pattern and pattern.search(text.partition("#")[0])
-    ]
-    at = f"{path}:{lines[0]}" if len(lines) == 1 else f"{path}"
-    return f"{at}: {key + ': ' if key else ''}{what}"
-
-
 def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
-    data = _parsed(path)
-    if "node" not in data:
-        spec: MachineSpec = _checked(data, MachineSpec, path)
-        return topology_of(spec, str(path))
-    cluster: ClusterSpec = _checked(data, ClusterSpec, path)
+    data = parsed(path)
+    if "node" not in data and not isinstance(data.get("nodes"), list):
+        spec: MachineSpec = checked(data, MachineSpec, path)
+        one = topology_of(spec, str(path))
+        return one if spec.place is None else _placed(one, spec.place, path)
+    cluster: ClusterSpec = checked(data, ClusterSpec, path)
+    parts = _parts(cluster, path)
+    nodes = [_node(part.node, path, seen) for part in parts]
+    network = (
+        nodes[0].network
+        if cluster.network is None
+        else network_of(cluster.network, f"{path}: network")
+    )
+    unlike: list[tuple[int, nx.DiGraph]] = []
+    first = parts[0].count
+    for node, part in zip(nodes[1:], parts[1:]):
+        if node.node is not nodes[0].node:
+            unlike += [(first + k, node.node) for k in range(part.count)]
+        first += part.count
+    notes = [note for node in nodes for note in node.notes]
+    kinds = {node.device.title for node in nodes}
+    if len(kinds) > 1:
+        notes.append(
+            f"nodes of {len(kinds)} kinds of accelerator: launch and memory are modelled as "
+            f"{nodes[0].device.title}"
+        )
+    joined = replace(
+        nodes[0],
+        name=cluster.name,
+        nodes=first,
+        network=network,
+        notes=tuple(dict.fromkeys(notes)),
+        unlike=tuple(unlike),
+        place=(),
+        summary=cluster.summary,
+        sources=tuple(dict.fromkeys([*cluster.sources, *(t for n in nodes for t in n.sources)])),
+    )
+    return joined if cluster.place is None else _placed(joined, cluster.place, path)
+
+
+def _placed(topology: Topology, place: str | Sequence[int], path: Path) -> Topology:
     try:
-        node = _read(cluster.node, (*seen, path), path.parent)
+        return placed(topology, place)
+    except InvalidArgument as error:
+        raise FormatError(f"{path}: {str(error).partition(': ')[2]}") from None
+
+
+def _parts(cluster: ClusterSpec, path: Path) -> list[NodesSpec]:
+    """Return what a cluster is made of: (machine, count) rows."""
+    if isinstance(cluster.nodes, int):
+        if cluster.node is None:
+            raise FormatError(f"{path}: node: the machine of the {cluster.nodes} nodes is missing")
+        return [NodesSpec(cluster.node, cluster.nodes)]
+    if cluster.node is not None or not cluster.nodes:
+        raise FormatError(
+            f"{path}: nodes: a list of {{node, count}} rows, and then no `node`, was expected"
+        )
+    if sum(part.count for part in cluster.nodes) > 1_000_000:
+        raise FormatError(f"{path}: nodes: more than 1,000,000 in all")
+    return cluster.nodes
+
+
+def _node(name: str, path: Path, seen: tuple[Path, ...]) -> Topology:
+    """Return the machine a cluster file at `path` names as its node."""
+    try:
+        node = _read(name, (*seen, path), path.parent)
     except FormatError:
         raise
     except InvalidArgument as error:
         raise FormatError(f"{path}: node: {error}") from None
     if node.nodes > 1:
-        raise FormatError(
-            f"{path}: node: {cluster.node!r} is itself {node.nodes} nodes: name one node"
-        )
-    network = (
-        node.network if cluster.network is None else network_of(cluster.network, f"{path}: network")
-    )
-    return replace(node, name=cluster.name, nodes=cluster.nodes, network=network)
-
-
-def _is_xml(path: Path) -> bool:
-    return path.suffix.lower() == ".xml" or _text(path).lstrip()[:1] == "<"
+        raise FormatError(f"{path}: node: {name!r} is itself {node.nodes} nodes: name one node")
+    return node
 
 
 def _read(name: str, seen: tuple[Path, ...] = (), near: Path | None = None) -> Topology:
@@ -187,11 +131,13 @@ def _read(name: str, seen: tuple[Path, ...] = (), near: Path | None = None) -> T
             f"topology {name!r} is neither a file nor a known machine: {hint}"
             f"known: {', '.join(names)}"
         )
-    if path.is_file() and _is_xml(path):
-        from .formats.nccl_xml import read_nccl_xml
+    if path.is_dir():
+        from .formats.kfd import is_kfd, read_kfd
 
-        return read_nccl_xml(path)
-    return _from_yaml(path, seen)
+        if is_kfd(path):
+            return read_kfd(path)
+    found = format_of(text_of(path))
+    return found.reader()(path) if found is not None else _from_yaml(path, seen)
 
 
 def _moot(topology: Topology) -> tuple[str, ...]:
@@ -213,17 +159,31 @@ def load(
     network: str | None = None,
     oversubscription: float | None = None,
     leaf_nodes: int | None = None,
+    pod_nodes: int | None = None,
+    routing: str | None = None,
+    seed: int | None = None,
+    place: str | Sequence[int] | None = None,
 ) -> Topology:
-    """Return the machine called `name`: an installed one, a YAML file or an NCCL/RCCL XML file.
+    """Return the machine called `name`: an installed one, or a file.
+
+    A file is a machine's YAML (docs/machines.md), or of a format of `topology.formats`: NCCL/RCCL
+    topology XML, hwloc XML, nvidia-smi or rocm-smi text, a copy of the kfd folder, ASTRA-sim YAML,
+    SimGrid XML, GraphML, node-link JSON; which one is told from its text.
 
     nodes: join so many of the node. network: "rails" or "leaf-spine". oversubscription: NIC
-    capacity under a leaf over its uplinks. leaf_nodes: nodes under one leaf. What is not given
-    stays as the file says. Raises InvalidArgument (unknown name, a number out of range) or
-    FormatError (a file that does not follow its format).
+    capacity under a leaf over its uplinks. leaf_nodes: nodes under one leaf. pod_nodes: nodes in
+    a pod of a three-tier tree. routing: "spray", "ecmp" or "adaptive"; seed: of the hash. place:
+    the accelerators ranks take, in order, counted over all nodes: "0-3,8-11" or numbers. What is
+    not given stays as the file says. Raises InvalidArgument (unknown name, a number out of range)
+    or FormatError (a file that does not follow its format).
     """
-    for what, value in (("nodes", nodes), ("leaf_nodes", leaf_nodes)):
+    for what, value in (("nodes", nodes), ("leaf_nodes", leaf_nodes), ("pod_nodes", pod_nodes)):
         if value is not None:
             whole(value, what, 1, 1_000_000)
+    if seed is not None:
+        whole(seed, "seed", 0, 1 << 62)
+    if routing not in (None, "spray", "ecmp", "adaptive"):
+        raise InvalidArgument(f"routing {routing!r}: expected spray, ecmp or adaptive")
     if oversubscription is not None:
         finite(oversubscription, "oversubscription", 1e-3, 1e6)
     if not isinstance(name, (str, Path)):
@@ -236,9 +196,43 @@ def load(
         topology = _read(str(name))
     except (OSError, ValueError) as error:  # a name no file can have
         raise InvalidArgument(f"topology {str(name)[:80]!r} is no path: {error}"[:300]) from None
-    changes = {"kind": network, "oversubscription": oversubscription, "leaf_nodes": leaf_nodes}
+    changes = {
+        "kind": network,
+        "oversubscription": oversubscription,
+        "leaf_nodes": leaf_nodes,
+        "pod_nodes": pod_nodes,
+        "routing": routing,
+        "seed": seed,
+    }
     given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
+    if topology.unlike and nodes is not None and nodes != topology.nodes:
+        topology = _cut(topology, nodes)
     joined = replace(
         topology, nodes=nodes or topology.nodes, network=replace(topology.network, **given)
     )
-    return replace(joined, notes=joined.notes + _moot(joined))
+    joined = replace(joined, notes=joined.notes + _moot(joined))
+    return joined if place is None else placed(joined, place)
+
+
+def placed(topology: Topology, place: str | Sequence[int]) -> Topology:
+    """Return the machine for a job that takes these accelerators, in this order."""
+    if isinstance(place, str):
+        place = numbers(place, f"{topology.name}: place")
+    found = tuple(whole(k, f"{topology.name}: place", 0, topology.ngpus - 1) for k in place)
+    if len(set(found)) < len(found):
+        twice = next(k for k in found if found.count(k) > 1)
+        raise InvalidArgument(f"{topology.name}: place: accelerator {twice} is listed twice")
+    if not found:
+        raise InvalidArgument(f"{topology.name}: place: no accelerator is listed")
+    return replace(topology, place=found)
+
+
+def _cut(topology: Topology, nodes: int) -> Topology:
+    """Return the first `nodes` nodes of a cluster of several kinds, which cannot be more."""
+    if nodes > topology.nodes:
+        raise InvalidArgument(
+            f"{topology.name}: {nodes} nodes asked for, but its nodes are of several kinds and "
+            f"{topology.nodes}: write a file with more"
+        )
+    unlike = tuple((node, graph) for node, graph in topology.unlike if node < nodes)
+    return replace(topology, unlike=unlike)

@@ -1,7 +1,7 @@
-"""Lower a Topology to a Fabric: one node's tables, as many copies as there are nodes, and leaves.
+"""Lower a Topology to a Fabric: the tables of each kind of node, and the wiring between nodes.
 
-Owns placement of ranks and the leaves between nodes. Knows no collective. Raises FabricError for
-ranks that cannot reach each other.
+Owns placement of ranks. Knows no collective. Raises FabricError for ranks that cannot reach each
+other.
 """
 
 from __future__ import annotations
@@ -13,62 +13,43 @@ import numpy as np
 
 from ..arguments import whole
 from ..errors import FabricError, InvalidArgument
-from ..fabric import F64, Domain, Fabric, Table
-from .across import cross_routes, no_cross
-from .build import Network, Topology
-from .inside import pair_routes
+from ..fabric import Domain, Fabric
+from .across import attached
+from .build import Topology
+from .inside import inside_of
 from .node_graph import numbered
+from .wire import wiring_of
 
-__all__ = ["lower"]
+__all__ = ["domain_of", "lower"]
 
 
-def _domain(node: nx.DiGraph, network: Network, joined: bool) -> Domain:
+def domain_of(node: nx.DiGraph) -> Domain:
+    """Return the arrays of one node's graph."""
     g = numbered(node)
-    m, q = len(g.gpus), len(g.nics)
-    inside = pair_routes(g)
-    routes = Table.of(m * m, inside.entries)
-    cross = cross_routes(g, routes, inside.latency, network) if joined else no_cross(m)
-    edges = list(node.edges(data=True))
     ports = [node.nodes[nic]["port"] for nic in g.nics]
     index = {v: i for i, v in enumerate(g.gpus)}
+    own = attached(g)
     return Domain(
-        ngpus=m,
-        nnics=q,
-        bandwidth=np.array([d["bandwidth"] for _, _, d in edges], dtype=np.float64),
-        raw=np.array([d["raw"] for _, _, d in edges], dtype=np.float64),
-        names=tuple(f"{a} -> {b}" for a, b, _ in edges),
-        media=tuple(d["link"].medium for _, _, d in edges),
-        tail=np.array([index.get(a, -1) for a, _, _ in edges], dtype=np.int32),
-        head=np.array([index.get(b, -1) for _, b, _ in edges], dtype=np.int32),
-        routes=routes,
-        latency=inside.latency,
-        message=inside.message,
-        up=Table.of(m * q, cross.up),
-        down=Table.of(m * q, cross.down),
-        pairs=Table.of(m * m, cross.pairs),
-        cross_latency=cross.latency,
-        cross_message=cross.message,
+        ngpus=len(g.gpus),
+        nnics=len(g.nics),
+        bandwidth=np.array(g.column("bandwidth"), dtype=np.float64),
+        raw=np.array(g.column("raw"), dtype=np.float64),
+        names=tuple(f"{a} -> {b}" for a, b, _ in g.edges),
+        media=tuple(link.medium for link in g.column("link")),
+        tail=np.array([index.get(a, -1) for a, _, _ in g.edges], dtype=np.int32),
+        head=np.array([index.get(b, -1) for _, b, _ in g.edges], dtype=np.int32),
+        inside=inside_of(g),
+        attach=own.attach,
+        nic=own.nic,
+        up=own.up,
+        down=own.down,
+        wait=own.wait,
+        owner=own.owner,
         port=np.array([p.bandwidth * p.efficiency for p in ports], dtype=np.float64),
         port_raw=np.array([p.bandwidth for p in ports], dtype=np.float64),
+        port_latency=np.array([p.latency for p in ports], dtype=np.float64).reshape(-1, 3).T,
+        port_message=np.array([p.message for p in ports], dtype=np.float64),
     )
-
-
-def _leaves(network: Network, copies: int, ports: F64) -> tuple[np.ndarray, F64]:
-    """Return the leaf of each NIC, and each leaf's uplink B/s."""
-    q = len(ports)
-    if copies == 1 or not q:
-        return np.zeros(0, dtype=np.int32), np.zeros(0)
-    group = np.arange(copies) // network.leaf_nodes
-    if network.kind == "rails":
-        leaf = group[:, None] * q + np.arange(q)[None, :]
-    else:
-        leaf = np.broadcast_to(group[:, None], (copies, q))
-    leaf = leaf.astype(np.int32).ravel()
-    # A leaf is built for `leaf_nodes` nodes: the last one has its siblings' uplinks, however few
-    # nodes are below it.
-    full = min(network.leaf_nodes, copies)
-    each = ports * full if network.kind == "rails" else np.array([ports.sum() * full])
-    return leaf, np.resize(each, int(leaf.max()) + 1) / network.oversubscription
 
 
 def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray:
@@ -76,74 +57,115 @@ def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray
     if isinstance(ranks, Sequence):
         wanted = [whole(rank, f"{topology.name}: accelerator", -limit, limit) for rank in ranks]
         asked = len(wanted)
+        place = np.array(wanted or [0])
     else:
+        total = topology.nranks
         asked = total if ranks is None else whole(ranks, f"{topology.name}: ranks", 0, limit)
-        wanted = list(range(min(asked, total)))
+        place = np.array(topology.place or range(min(asked, total)))[:asked]
     if not asked:
         raise InvalidArgument(f"{topology.name}: 0 ranks asked for: expected 1 to {total}")
-    if asked > total or max(wanted) >= total or min(wanted) < 0:
+    if asked > total or place.max() >= topology.ngpus or place.min() < 0:
         raise InvalidArgument(
             f"{topology.name}: {asked} ranks asked for, but {topology.nodes} node(s) of "
             f"{topology.gpus_per_node} GPUs are {total}: ask for fewer ranks or more --nodes"
         )
-    return np.array(wanted, dtype=np.int32)
+    return place.astype(np.int32)
 
 
-def _require_reachable(topology: Topology, fabric: Fabric) -> None:
-    domain, m = fabric.domain, fabric.domain.ngpus
-    locals_used = np.unique(fabric.local)
-    lengths = np.diff(domain.routes.ptr).reshape(m, m)
-    if np.any(np.bincount(fabric.node) > 1):
-        i, j = np.meshgrid(locals_used, locals_used, indexing="ij")
-        bad = np.argwhere((lengths[i, j] == 0) & (i != j))
-        if len(bad):
-            a, b = locals_used[bad[0][0]], locals_used[bad[0][1]]
-            raise FabricError(
-                f"{topology.name}: gpu{a} cannot reach gpu{b}: no scale-up link, "
-                "switch or PCI path joins them (add one, or use fewer GPUs)"
-            )
-    if len(np.unique(fabric.node)) > 1:
+def _kinds(topology: Topology, copies: int) -> tuple[list[nx.DiGraph], np.ndarray]:
+    """Return the graphs that occur among the first `copies` nodes, and the kind of each node."""
+    graphs, number = [topology.node], {id(topology.node): 0}
+    kind = np.zeros(copies, dtype=np.int32)
+    for node, graph in topology.unlike:
+        if node < copies:
+            if id(graph) not in number:
+                number[id(graph)] = len(graphs)
+                graphs.append(graph)
+            kind[node] = number[id(graph)]
+    return graphs, kind
+
+
+def _copies(topology: Topology, last: int) -> int:
+    """Return how many nodes there are up to the one that holds accelerator `last`."""
+    sizes = np.full(topology.nodes, topology.gpus_per_node, dtype=np.int64)
+    counted = {id(graph): sum(kind == "gpu" for _, kind in graph.nodes(data="kind"))
+               for _, graph in topology.unlike}  # fmt: skip
+    for node, graph in topology.unlike:
+        sizes[node] = counted[id(graph)]
+    return int(np.searchsorted(np.cumsum(sizes), last, side="right")) + 1
+
+
+def _require_reachable(fabric: Fabric) -> None:
+    """Raise FabricError where two ranks are not joined; one node of each kind is looked at."""
+    joins, first = np.unique(fabric.node, return_index=True)
+    kinds = fabric.kind[joins]
+    for kind in np.unique(kinds):
+        same = np.flatnonzero(kinds == kind)
+        domain = fabric.domains[int(kind)]
+        here = fabric.local[np.isin(fabric.node, joins[same])] if len(same) > 1 else (
+            fabric.local[fabric.node == joins[same[0]]])  # fmt: skip
+        locals_used = np.unique(here)
+        # All from one and all to one: then every pair is joined, at worst through that one.
+        one = np.full(len(locals_used), locals_used[0])
+        pairs = [(one, locals_used), (locals_used, one)]
+        if len(locals_used) <= 64:
+            i, j = np.meshgrid(locals_used, locals_used, indexing="ij")
+            pairs = [(i.ravel(), j.ravel())]
+        for i, j in pairs if np.any(np.bincount(fabric.node)[joins[same]] > 1) else []:
+            bad = np.flatnonzero(~domain.inside.reaches(i, j))
+            if len(bad):
+                raise FabricError(
+                    f"{fabric.name}: gpu{i[bad[0]]} cannot reach gpu{j[bad[0]]}: no scale-up "
+                    "link, switch or PCI path joins them (add one, or use fewer GPUs)"
+                )
+        if len(joins) == 1:
+            continue
         if not domain.nnics:
             raise FabricError(
-                f"{topology.name}: {topology.nodes} nodes asked for, but the node "
+                f"{fabric.name}: {len(joins)} nodes asked for, but node {joins[same[0]]} "
                 "has no NIC to join them: add `nics` to the machine"
             )
-        joined = np.diff(domain.pairs.ptr).reshape(m, m)
-        for gpu in locals_used:
-            if not joined[gpu, gpu]:
-                raise FabricError(
-                    f"{topology.name}: gpu{gpu} reaches no NIC: no PCI path joins them"
-                )
+        alone = locals_used[np.diff(domain.attach)[locals_used] == 0]
+        if len(alone):
+            raise FabricError(
+                f"{fabric.name}: gpu{alone[0]} reaches no NIC: no PCI path joins them"
+            )
+    if fabric.staged and len(joins) > 1:
+        ranks = first.astype(np.int32)
+        bad = np.flatnonzero(~fabric.reaches(ranks, np.roll(ranks, 1)))
+        if len(bad):
+            raise FabricError(
+                f"{fabric.name}: node {joins[bad[0]]} has no NIC on the rail of node "
+                f"{np.roll(joins, 1)[bad[0]]}: rails need as many NICs in every node, or a spine"
+            )
 
 
 def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabric:
     """Return the Fabric of `topology` with `ranks` placed on it.
 
-    ranks: None for one on every accelerator, a number for the first so many, or a list of
-    accelerators. Raises InvalidArgument when there are fewer accelerators, FabricError when ranks
-    cannot reach each other.
+    ranks: None for one on every accelerator (of topology.place, where it has one), a number for
+    the first so many, or a list of accelerators. Raises InvalidArgument when there are fewer,
+    FabricError when ranks cannot reach each other.
     """
     place = _placed(topology, ranks)
     network = topology.network
-    copies = int(place.max()) // topology.gpus_per_node + 1
-    domain = _domain(topology.node, network, joined=copies > 1)
-    leaf, leaf_bandwidth = _leaves(network, copies, domain.port)
-    if not network.spine and len(np.unique(np.arange(copies) // network.leaf_nodes)) > 1:
-        raise FabricError(
-            f"{topology.name}: {copies} nodes need more than one pod of "
-            f"{network.leaf_nodes} nodes, and rails without a spine join only one: "
-            "set spine: true or a larger leaf_nodes"
-        )
+    graphs, kind = _kinds(topology, _copies(topology, int(place.max())))
+    domains = tuple(domain_of(graph) for graph in graphs)
+    wiring = None
+    nics = np.array([d.nnics for d in domains], dtype=np.int64)[kind]
+    if len(kind) > 1 and nics.all():
+        port = np.concatenate([domains[k].port for k in kind.tolist()])
+        wiring = wiring_of(network, nics, port, topology.name)
     fabric = Fabric(
         topology.name,
-        domain,
-        copies,
+        domains,
+        kind,
         place,
-        leaf,
-        leaf_bandwidth,
+        wiring,
+        network.staged,
         network.hop,
         topology.device.launch,
         topology.device.memory,
     )
-    _require_reachable(topology, fabric)
+    _require_reachable(fabric)
     return fabric

@@ -1,7 +1,7 @@
-"""The YAML format of a machine, and of a cluster of machines: schema and meaning.
+"""What a machine file means: the graph its keys describe (the keys are machine_spec's).
 
-Owns the keys, their types and the graph they describe. Knows nothing of routes or time. Every
-error is a FormatError that opens with the file and names the key.
+Knows nothing of routes or time. Every error is a FormatError that opens with the file and names
+the key.
 
 A machine::
 
@@ -24,10 +24,11 @@ A cluster::
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any
+from dataclasses import replace
+from math import prod
+from typing import Any
 
-import msgspec
-from msgspec import Meta, Struct
+import networkx as nx
 
 from ..errors import FabricError, FormatError, InvalidArgument
 from ..links import DEVICES, LINKS, Device, LinkType, Triple
@@ -37,130 +38,57 @@ from .build import (
     Network,
     Topology,
     add_gpus,
+    add_host,
     add_link,
     add_mesh,
     add_nic,
+    add_pcie,
     add_switches,
+    add_torus,
     gpus_of,
     new_graph,
 )
+from .machine_spec import MachineSpec, NetworkSpec
 
-__all__ = ["ClusterSpec", "MachineSpec", "NetworkSpec", "network_of", "topology_of"]
+__all__ = ["network_of", "topology_of"]
 
-_ROUTES = 1 << 24  # GPUs squared times planes: 1,024 GPUs behind 16 planes
-
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Lanes = Annotated[float, Meta(gt=1e-6, le=1e6)]
-Text = Annotated[str, Meta(pattern="^[^\x00-\x1f\x7f\ud800-\udfff]+$")]  # one printable line
-
-
-class LinkSpec(Struct, forbid_unknown_fields=True):
-    """A link type of the machine's own."""
-
-    bandwidth: str
-    latency: str | tuple[str, str, str]
-    source: Text
-    efficiency: Annotated[float, Meta(gt=1e-6, le=1)] = 1.0
-    medium: Annotated[str, Meta(pattern="^(xgmi|nvlink|ualink|c2c|pci|cpu|net)$")] = "ualink"
-    message: str = "0.05us"
-
-
-class DeviceSpec(Struct, forbid_unknown_fields=True):
-    """An accelerator of the machine's own."""
-
-    title: Text
-    launch: str
-    memory: str
-    source: Text
-    arch: str = ""
-
-
-class MeshSpec(Struct, forbid_unknown_fields=True):
-    """Every pair of GPUs joined directly by `lanes` links."""
-
-    link: Text
-    lanes: Lanes = 1
-
-
-class SwitchSpec(Struct, forbid_unknown_fields=True):
-    """Every GPU joined to every one of `switches` planes; `lanes` a GPU over all planes."""
-
-    link: Text
-    lanes: Lanes
-    hop: str
-    switches: Annotated[int, Meta(ge=1, le=256)] = 1
-
-
-class PairSpec(Struct, forbid_unknown_fields=True):
-    """The pairs listed, each joined by `lanes` links."""
-
-    link: Text
-    pairs: list[tuple[int, int]]
-    lanes: Lanes = 1
-
-
-class ScaleUpSpec(Struct, forbid_unknown_fields=True):
-    """One of mesh, switch, pairs."""
-
-    mesh: MeshSpec | None = None
-    switch: SwitchSpec | None = None
-    pairs: list[PairSpec] | None = None
-
-
-class NicSpec(Struct, forbid_unknown_fields=True):
-    """`count` NICs, each behind PCIe with the GPUs of its row of `near` (default: evenly)."""
-
-    link: Text
-    count: Annotated[int, Meta(ge=1, le=4096)]
-    host_link: str = "pcie5-x16"
-    near: list[list[int]] | None = None
-
-
-class NetworkSpec(Struct, forbid_unknown_fields=True):
-    """How nodes are joined: see Network."""
-
-    kind: Annotated[str, Meta(pattern="^(rails|leaf-spine)$")] = "rails"
-    leaf_nodes: Count = 32
-    oversubscription: Annotated[float, Meta(gt=1e-3, le=1e6)] = 1.0
-    spine: bool = True
-    hop: str = "0.6us"
-
-
-class MachineSpec(Struct, forbid_unknown_fields=True):
-    """A node: accelerators, their scale-up links, their NICs."""
-
-    name: Text
-    summary: Text
-    gpus: Annotated[int, Meta(ge=1, le=1024)]
-    device: str | DeviceSpec
-    scale_up: ScaleUpSpec | None = None
-    nics: NicSpec | None = None
-    hosts: Count = 1
-    nodes: Count = 1
-    network: NetworkSpec = msgspec.field(default_factory=NetworkSpec)
-    links: dict[str, LinkSpec] = msgspec.field(default_factory=dict)
-    sources: list[str] = msgspec.field(default_factory=list)
-
-
-class ClusterSpec(Struct, forbid_unknown_fields=True):
-    """`nodes` of another machine, joined by a network."""
-
-    name: Text
-    summary: Text
-    node: Text
-    nodes: Count
-    network: NetworkSpec | None = None
-    sources: list[str] = msgspec.field(default_factory=list)
+_EDGES = 1 << 19  # links of one node's graph: 16,384 GPUs behind 16 planes
 
 
 def network_of(spec: NetworkSpec, where: str) -> Network:
     """Return the Network `spec` describes."""
+    needs = {"torus": ("dims",), "dragonfly": ("groups", "routers", "global_links")}
+    for key in needs.get(spec.kind, ()):
+        if not getattr(spec, key):
+            raise FormatError(f"{where}.{key}: a {spec.kind} needs it")
+    for kind, keys in needs.items():
+        for key in keys:
+            if spec.kind != kind and getattr(spec, key):
+                raise FormatError(f"{where}.{key}: only a {kind} has it, and this is {spec.kind}")
+    rates = {
+        key: _read(parse_bandwidth, text, f"{where}.{key}")
+        for key in ("local_rate", "global_rate")
+        if (text := getattr(spec, key)) is not None
+    }
+    leaf_nodes = spec.leaf_nodes or (1 if spec.kind == "dragonfly" else 32)
     return Network(
         spec.kind,
-        spec.leaf_nodes,
+        leaf_nodes,
         spec.oversubscription,
         spec.spine,
         _read(parse_time, spec.hop, f"{where}.hop"),
+        spec.pod_nodes,
+        spec.pod_oversubscription,
+        spec.routing,
+        spec.seed,
+        spec.flows,
+        spec.pxn,
+        tuple(spec.dims),
+        spec.wrap,
+        spec.groups,
+        spec.routers,
+        spec.global_links,
+        **rates,
     )
 
 
@@ -236,26 +164,23 @@ def _gpu(names: list[str], index: int, key: str) -> str:
 
 
 def _add_scale_up(
-    graph: Any, names: list[str], spec: MachineSpec, table: dict[str, LinkType]
+    graph: nx.DiGraph, names: list[str], spec: MachineSpec, table: dict[str, LinkType]
 ) -> None:
     own = spec.scale_up
     if own is None:
         return
-    given = [k for k in ("mesh", "switch", "pairs") if getattr(own, k) is not None]
+    given = [k for k in ("mesh", "switch", "pairs", "torus") if getattr(own, k) is not None]
     if len(given) != 1:
         raise FormatError(
-            f"scale_up: one of mesh, switch, pairs was expected, found {given or 'none'}"
+            f"scale_up: one of mesh, switch, pairs, torus was expected, found {given or 'none'}"
         )
     if own.mesh is not None:
         link = _of_medium(table, own.mesh.link, "scale_up.mesh.link", SCALE_UP)
+        _require_few(len(names) * (len(names) - 1), "scale_up.mesh")
         add_mesh(graph, names, link, own.mesh.lanes)
     elif own.switch is not None:
         s = own.switch
-        if len(names) ** 2 * s.switches > _ROUTES:
-            raise FormatError(
-                f"scale_up.switch.switches: {s.switches} planes of {len(names)} GPUs are more than "
-                f"{_ROUTES} routes: equal planes behave like one, so give fewer"
-            )
+        _require_few(len(names) * s.switches * 2, "scale_up.switch")
         add_switches(
             graph,
             names,
@@ -264,6 +189,8 @@ def _add_scale_up(
             s.switches,
             _read(parse_time, s.hop, "scale_up.switch.hop"),
         )
+    elif own.torus is not None:
+        _add_torus(graph, names, spec, table)
     for k, group in enumerate(own.pairs or []):
         key = f"scale_up.pairs[{k}]"
         link = _of_medium(table, group.link, f"{key}.link", SCALE_UP)
@@ -274,25 +201,156 @@ def _add_scale_up(
             add_link(graph, a, b, link, group.lanes)
 
 
-def _add_nics(graph: Any, names: list[str], spec: MachineSpec, table: dict[str, LinkType]) -> None:
+def _require_few(edges: int, key: str) -> None:
+    if edges > _EDGES:
+        raise FormatError(
+            f"{key}: {edges} links are more than {_EDGES}: equal planes behave like one, so give "
+            "fewer, or a smaller scale-up domain"
+        )
+
+
+def _add_torus(
+    graph: nx.DiGraph, names: list[str], spec: MachineSpec, table: dict[str, LinkType]
+) -> None:
+    own = spec.scale_up.torus if spec.scale_up is not None else None
+    assert own is not None  # asked for by the caller
+    if prod(own.dims) != len(names) or spec.partitions is not None:
+        sizes = " x ".join(map(str, own.dims))
+        raise FormatError(
+            f"scale_up.torus.dims: {sizes} are {prod(own.dims)} places, but there are {len(names)} "
+            "GPUs: they must be as many (and not partitioned)"
+        )
+    _require_few(2 * len(own.dims) * len(names), "scale_up.torus")
+    link = _of_medium(table, own.link, "scale_up.torus.link", SCALE_UP)
+    add_torus(graph, names, own.dims, own.wrap, link, own.lanes)
+
+
+def _add_partitions(
+    graph: nx.DiGraph, spec: MachineSpec, table: dict[str, LinkType]
+) -> tuple[list[str], list[list[str]]]:
+    """Add the accelerators; return what scale-up links join, and the accelerators of each GPU.
+
+    A GPU in partitions is a vertex of its own, which its partitions are joined to: what they send
+    to each other passes through the package, and all of them share its links.
+    """
+    parts = spec.partitions
+    each = parts.count if parts is not None else 1
+    add_gpus(graph, spec.gpus * each, spec.hosts)
+    names = gpus_of(graph)
+    if parts is None:
+        return names, [[name] for name in names]
+    link = _of_medium(table, parts.link, "partitions.link", SCALE_UP)
+    packages, groups = [], []
+    for k in range(spec.gpus):
+        own = names[k * each : (k + 1) * each]
+        graph.add_node(f"package{k}", kind="switch")
+        for name in own:
+            add_link(graph, name, f"package{k}", link, parts.lanes)
+            graph.edges[f"package{k}", name]["latency"] = (0.0, 0.0, 0.0)
+            graph.nodes[name]["package"] = k
+        packages.append(f"package{k}")
+        groups.append(own)
+    return packages, groups
+
+
+def _add_host(
+    graph: nx.DiGraph, groups: list[list[str]], spec: MachineSpec, table: dict[str, LinkType]
+) -> list[str]:
+    """Add the PCI tree, and return the bridge or socket each GPU hangs from; none without it."""
+    own = spec.host
+    if own is None:
+        return []
+    link = _of_medium(table, own.link, "host.link", ("pci", "c2c"))
+    between = None
+    if own.sockets > 1:
+        if own.socket_link is None:
+            raise FormatError(f"host.socket_link: {own.sockets} sockets need it, such as xgmi-cpu")
+        between = _of_medium(table, own.socket_link, "host.socket_link", ("cpu", "c2c"))
+    places, count = [f"sw{k}" for k in range(own.switches)], len(groups)
+    places = places or [f"cpu{k}" for k in range(own.sockets)]
+    add_host(graph, link, own.sockets, between, own.switches)
+    hung = [places[i * len(places) // count] for i in range(count)]
+    for k, (place, names) in enumerate(zip(hung, groups)):
+        below = place
+        if len(names) > 1:  # the partitions of a GPU share its one PCIe link
+            below = f"function{k}"
+            graph.add_node(below, kind="pci", bridge=False)
+            add_pcie(graph, place, below, link)
+        for name in names:
+            add_pcie(graph, below, name, link)
+    return hung
+
+
+def _near(spec: MachineSpec, gpus: int) -> list[list[int]]:
+    """Return the GPUs beside each NIC: as the file says, else evenly."""
+    own = spec.nics
+    assert own is not None  # asked for by the caller
+    if own.near is not None:
+        if len(own.near) != own.count:
+            raise FormatError(f"nics.near: {len(own.near)} rows, but nics.count is {own.count}")
+        return own.near
+    near: list[list[int]] = [[] for _ in range(own.count)]
+    for k in range(max(own.count, gpus)):
+        # More NICs than GPUs: several a GPU; fewer: neighbours share one.
+        nic = k if own.count >= gpus else k * own.count // gpus
+        near[nic].append(k * gpus // max(own.count, gpus))
+    return near
+
+
+def _add_nics(
+    graph: nx.DiGraph,
+    groups: list[list[str]],
+    hung: list[str],
+    spec: MachineSpec,
+    table: dict[str, LinkType],
+) -> None:
     own = spec.nics
     if own is None:
         return
     port = _of_medium(table, own.link, "nics.link", ("net",))
     host_link = _of_medium(table, own.host_link, "nics.host_link", ("pci", "c2c"))
-    near = own.near
-    if near is None:
-        near = [[] for _ in range(own.count)]
-        for k in range(max(own.count, len(names))):
-            # More NICs than GPUs: several a GPU; fewer: neighbours share one.
-            nic = k if own.count >= len(names) else k * own.count // len(names)
-            near[nic].append(k * len(names) // max(own.count, len(names)))
-    if len(near) != own.count:
-        raise FormatError(f"nics.near: {len(near)} rows, but nics.count is {own.count}")
-    for q, row in enumerate(near):
-        gpus = [_gpu(names, i, f"nics.near[{q}]") for i in row]
+    cap = _read(parse_bandwidth, own.cap, "nics.cap") if own.cap is not None else None
+    if cap is not None and cap <= 0:
+        raise FormatError(f"nics.cap: {own.cap!r} is not above 0")
+    for q, row in enumerate(_near(spec, len(groups))):
+        beside = [_group(groups, i, f"nics.near[{q}]") for i in row]
+        gpus = [name for names in beside for name in names]
         host = int(graph.nodes[gpus[0]]["host"]) if gpus else 0
-        add_nic(graph, q, port, gpus, host_link, host)
+        if own.functions > 1 or cap is not None:
+            _add_functions(graph, q, port, gpus, host_link, own.functions, cap)
+        elif hung and row:
+            graph.add_node(f"nic{q}", kind="nic", index=q, host=host, port=port)
+            add_pcie(graph, hung[row[0]], f"nic{q}", host_link)
+        else:
+            add_nic(graph, q, port, gpus, host_link, host)
+
+
+def _add_functions(
+    graph: nx.DiGraph,
+    q: int,
+    port: LinkType,
+    gpus: list[str],
+    host_link: LinkType,
+    functions: int,
+    cap: float | None,
+) -> None:
+    """Add NIC q as virtual functions, each capped, dealt to its GPUs in turn; one cable for all."""
+    add_nic(graph, q, port, [], host_link)
+    width = host_link
+    if cap is not None:
+        width = replace(host_link, name=f"vf-{cap * 8e-9:g}g", bandwidth=cap, efficiency=1.0)
+    for k in range(functions):
+        name = f"vf{q}.{k}"
+        graph.add_node(name, kind="pci", bridge=False)
+        add_pcie(graph, name, f"pci{q}", width)
+        for gpu in gpus[k::functions]:
+            add_pcie(graph, gpu, name, host_link)
+
+
+def _group(groups: list[list[str]], index: int, key: str) -> list[str]:
+    if not 0 <= index < len(groups):
+        raise FormatError(f"{key}: GPU {index} is not one of 0..{len(groups) - 1}")
+    return groups[index]
 
 
 def topology_of(spec: MachineSpec, where: str) -> Topology:
@@ -301,11 +359,22 @@ def topology_of(spec: MachineSpec, where: str) -> Topology:
         table, graph = _link_table(spec), new_graph(spec.name)
         if spec.gpus % spec.hosts:
             raise FormatError(f"hosts: {spec.gpus} GPUs do not divide over {spec.hosts} hosts")
-        add_gpus(graph, spec.gpus, spec.hosts)
-        names = gpus_of(graph)
+        device, parts = _device(spec), spec.partitions
+        names, groups = _add_partitions(graph, spec, table)
         _add_scale_up(graph, names, spec, table)
-        _add_nics(graph, names, spec, table)
+        hung = _add_host(graph, groups, spec, table)
+        _add_nics(graph, groups, hung, spec, table)
+        if parts is not None:
+            device = replace(device, memory=device.memory / parts.count)
         network = network_of(spec.network, "network")
-        return Topology(spec.name, graph, _device(spec), spec.nodes, network)
+        return Topology(
+            spec.name,
+            graph,
+            device,
+            spec.nodes,
+            network,
+            summary=spec.summary,
+            sources=tuple(spec.sources),
+        )
     except (FormatError, FabricError) as error:
         raise FormatError(f"{where}: {error}") from None

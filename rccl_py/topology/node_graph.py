@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -22,12 +24,26 @@ Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class NodeGraph:
-    """A node's graph with its links numbered in order."""
+    """A node's graph with its links numbered in order: `edges` are (from, to, attributes)."""
 
     graph: nx.DiGraph
     gpus: list[str]
     nics: list[str]
-    number: dict[tuple[str, str], int]
+    edges: list[tuple[str, str, dict[str, Any]]]
+
+    @cached_property
+    def number(self) -> dict[tuple[str, str], int]:
+        """The number of each link."""
+        return {(a, b): i for i, (a, b, _) in enumerate(self.edges)}
+
+    @cached_property
+    def has_switches(self) -> bool:
+        """Whether a vertex is a scale-up switch."""
+        return any(kind == "switch" for _, kind in self.graph.nodes(data="kind"))
+
+    def column(self, name: str) -> list[Any]:
+        """Return an attribute of every link, by number."""
+        return [data[name] for _, _, data in self.edges]
 
     def bandwidth(self, a: str, b: str) -> float:
         """Usable B/s of a link."""
@@ -48,26 +64,29 @@ class NodeGraph:
 
 def numbered(graph: nx.DiGraph) -> NodeGraph:
     """Return `graph` with its directed links numbered in order."""
-    number = {edge: i for i, edge in enumerate(graph.edges)}
-    return NodeGraph(graph, gpus_of(graph), nics_of(graph), number)
+    return NodeGraph(graph, gpus_of(graph), nics_of(graph), list(graph.edges(data=True)))
 
 
 def widest_shortest(
     g: NodeGraph, source: str, usable: Callable[[str, str], bool], through: Callable[[str], bool]
 ) -> dict[str, list[str]]:
     """Return, per reachable vertex, the path with fewest hops and, among those, most bandwidth."""
-    best: dict[str, tuple[float, list[str]]] = {source: (np.inf, [source])}
+    before: dict[str, str] = {}
+    width = {source: np.inf}
     layer = [source]
     while layer:
-        found: dict[str, tuple[float, list[str]]] = {}
+        found: dict[str, tuple[float, str]] = {}
         for a in layer:
-            width, path = best[a]
             for b in g.graph.successors(a):
-                if b in best or not usable(a, b):
+                if b in width or not usable(a, b):
                     continue
-                wide = min(width, g.bandwidth(a, b))
+                wide = min(width[a], g.bandwidth(a, b))
                 if b not in found or wide > found[b][0]:
-                    found[b] = (wide, [*path, b])
-        best.update(found)
+                    found[b] = (wide, a)
+        width.update({b: wide for b, (wide, _) in found.items()})
+        before.update({b: a for b, (_, a) in found.items()})
         layer = [v for v in found if through(v)]
-    return {v: path for v, (_, path) in best.items()}
+    paths = {source: [source]}
+    for b, a in before.items():  # in order of hops, so the path to `a` is known
+        paths[b] = [*paths[a], b]
+    return paths

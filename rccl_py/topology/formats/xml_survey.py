@@ -16,6 +16,7 @@ __all__ = ["Place", "Survey", "survey"]
 
 _LIMITS = {"<cpu>": 640, "GPUs": 640, "NICs": 640, "<pci>": 4096}  # NCCL holds 640 of a kind
 _HOST_CPUS = 64  # of one host, which are joined pairwise; real machines have at most 32
+_PARTITIONS = 16  # <gpu> of one function; MI300X in CPX mode has 8, MLOPart 2
 
 # Element: where it may stand, and the attributes that are understood (or known not to matter).
 _PCI_ATTRIBUTES = (
@@ -40,6 +41,9 @@ _UNUSED = frozenset({"gin", "rma"})  # devices of NCCL's GPU-initiated networkin
 _GPU_CLASSES = ("0x0300", "0x0302", "0x0380", "0x12")
 _NIC_CLASSES = ("0x0200", "0x0207", "0x0280")
 _CONSOLES = frozenset({"0x1a03", "0x102b"})  # display chips of board controllers: no accelerator
+_GPU_VENDORS = frozenset({"0x10de", "0x1002"})  # NVIDIA, AMD: of functions without a class
+_NIC_VENDORS = frozenset({"0x15b3", "0x1d0f", "0x14e4", "0x1dd8", "0x17db"})
+"""Mellanox, Amazon, Broadcom, Pensando, Cray (pci.ids): of functions without a class."""
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class Survey:
 
     hosts: how many the file joins, by host_hash. cpus_of: a <net>'s CPUs, for those without <pci>.
     gpus and nics hold (element, its <pci> or None); an inferred device is its own <pci>.
+    bare_nics: <pci> without class that are assumed NICs where no <net> or class names any.
     """
 
     root: Element
@@ -68,6 +73,7 @@ class Survey:
     by_bus: dict[tuple[int, BusId], Element] = field(default_factory=dict)
     buses: dict[int, BusId] = field(default_factory=dict)
     cpus_of: dict[int, set[str]] = field(default_factory=dict)
+    bare_nics: list[Element] = field(default_factory=list)
 
     def place(self, element: Element) -> Place:
         """Return where `element` hangs."""
@@ -104,12 +110,14 @@ def _place_cpus(found: Survey) -> None:
     _require_few(found.root, "<cpu>", len(cpus))
     hosts: dict[str, int] = {}
     seen: dict[tuple[int, int], Element] = {}
-    ids = []
+    ids: list[int] = []
     for cpu in cpus:
         host = hosts.setdefault(cpu.text("host_hash").lower(), len(hosts))
         numa = cpu.integer("numaid")
         if numa is None:
-            raise cpu.error("<cpu> has no numaid")
+            numa = next(n for n in range(len(cpus)) if (host, n) not in seen)
+            cpu.attributes["numaid"] = str(numa)
+            found.notes.add("<cpu> without numaid: counted as it stands", cpu.line)
         if (host, numa) in seen:
             raise cpu.error(f"numaid {numa} is given twice, first on line {seen[host, numa].line}")
         seen[host, numa] = cpu
@@ -156,9 +164,10 @@ def _numbered(found: Survey, gpus: list[tuple[Element, Element]], key: str) -> b
             raise gpu.error(f"<gpu> {key} {value} is negative")
         # Every host counts its devices from 0; ranks are counted over all of them.
         own = (0 if key == "rank" else found.place(gpu).host, value)
-        if own in seen:
-            raise gpu.error(f"GPU {key} {value} is given twice, first on line {seen[own].line}")
-        seen[own] = gpu
+        first = seen.setdefault(own, gpu)
+        # Partitions of one function share their dev.
+        if first is not gpu and (key == "rank" or first.parent is not gpu.parent):
+            raise gpu.error(f"GPU {key} {value} is given twice, first on line {first.line}")
     return complete
 
 
@@ -167,11 +176,11 @@ def _find_gpus(found: Survey) -> None:
     gpus: list[tuple[Element, Element]] = []
     for pci in found.by_bus.values():
         own = pci.named("gpu")
+        if len(own) > _PARTITIONS:
+            raise own[-1].error(f"{len(own)} <gpu> in one <pci>: at most {_PARTITIONS} partitions")
         if len(own) > 1:
-            raise own[1].error(f"a second <gpu> in one <pci>, first on line {own[0].line}: "
-                               "partitions of a GPU are not modelled")  # fmt: skip
-        if own and pci.named("pci", "nic"):
-            raise own[0].error("<gpu> shares its <pci> with other devices: give it its own")
+            found.notes.add(f"{len(own)} <gpu> in one <pci>: partitions, each an accelerator with "
+                            f"1/{len(own)} of the function's links", own[1].line)  # fmt: skip
         gpus += [(gpu, pci) for gpu in own]
     has_rank, has_dev = _numbered(found, gpus, "rank"), _numbered(found, gpus, "dev")
     if has_rank:
@@ -186,21 +195,53 @@ def _leaves(found: Survey, classes: tuple[str, ...]) -> list[Element]:
     leaves = [
         pci
         for pci in found.by_bus.values()
-        if not pci.children and pci.text("class").lower().startswith(classes)
+        if not pci.children and is_of_class(pci.text("class"), classes)
         and pci.text("vendor").lower() not in _CONSOLES
     ]  # fmt: skip
-    return sorted(leaves, key=lambda pci: (found.place(pci).host, found.buses[id(pci)]))
+    return _by_bus(found, leaves)
+
+
+def _by_bus(found: Survey, pcis: list[Element]) -> list[Element]:
+    return sorted(pcis, key=lambda pci: (found.place(pci).host, found.buses[id(pci)]))
+
+
+def is_of_class(text: str, classes: tuple[str, ...]) -> bool:
+    """Return whether a PCI class (with or without 0x, maybe cut to "0x03") is one of `classes`."""
+    own = "0x" + text.lower().removeprefix("0x")
+    return own.startswith(classes) or (len(own) >= 4 and any(c.startswith(own) for c in classes))
+
+
+def _classless(found: Survey) -> tuple[list[Element], list[Element]]:
+    """Return (accelerators, NICs) among the leaf <pci> that say no class.
+
+    The vendor tells where there is one. Without: cloud files name the accelerators and maybe a
+    NIC, and a node has a power of two accelerators (assumed), so the highest bus ids are those.
+    """
+    bare = [pci for pci in found.by_bus.values() if not pci.children and not pci.text("class")]
+    gpus = [pci for pci in bare if pci.text("vendor").lower() in _GPU_VENDORS]
+    nics = [pci for pci in bare if pci.text("vendor").lower() in _NIC_VENDORS]
+    if bare and not gpus:
+        open_ = _by_bus(found, [pci for pci in bare if not pci.text("vendor")])
+        count = 1 << (len(open_).bit_length() - 1) if open_ else 0
+        gpus, nics = open_[len(open_) - count :], nics + open_[: len(open_) - count]
+        found.notes.add(
+            f"{len(bare)} leaf <pci> have neither class nor vendor: the {count} with the highest "
+            f"bus ids (a power of two) are assumed accelerators, the other {len(open_) - count} "
+            "NICs; NCCL asks the live machine", bare[0].line)  # fmt: skip
+    return _by_bus(found, gpus), _by_bus(found, nics)
 
 
 def _infer_gpus(found: Survey) -> None:
     """Take PCI functions for accelerators, as files of cloud machines want it."""
     leaves = _leaves(found, _GPU_CLASSES)
     if not leaves:
-        bare = [pci for pci in found.by_bus.values() if not pci.text("class")]
-        why = f"; {len(bare)} <pci> have no class, the first on line {bare[0].line}" if bare else ""
+        leaves, nics = _classless(found)
+        found.bare_nics = nics
+    if not leaves:
         raise found.root.error(
             "no accelerators: the file has no <gpu> element and no PCI function of class 0x0302, "
-            f"0x0300, 0x0380 or 0x12{why}; NCCL would fill them in from the live machine"
+            "0x0300, 0x0380 or 0x12, and no leaf <pci> without class that could be one; NCCL would "
+            "fill them in from the live machine"
         )
     found.gpus = [(pci, pci) for pci in leaves]
     found.notes.add(f"{len(leaves)} accelerators have no <gpu> element and no nvlink or xgmi (NCCL "
@@ -243,7 +284,7 @@ def _find_nics(found: Survey) -> None:
 
 
 def _infer_nics(found: Survey) -> None:
-    leaves = _leaves(found, _NIC_CLASSES)
+    leaves = _leaves(found, _NIC_CLASSES) or found.bare_nics
     found.nics = [(pci, pci) for pci in leaves]
     if leaves:
         found.notes.add(f"{len(leaves)} NICs have no <net> element (NCCL detects them live): taken "

@@ -20,6 +20,7 @@ __all__ = [
     "device_of",
     "fitting_speed",
     "host_link",
+    "pci_ids",
     "pcie_link",
     "port_of",
     "scale_up_link",
@@ -90,7 +91,7 @@ def cpu_link(arch: str, vendor: str, family: int | None, model: int | None) -> t
         return LINKS["arm-cpu"], ""
     if arch.startswith("ppc"):
         return LINKS["power-xbus"], ""
-    if vendor == "AuthenticAMD":
+    if vendor in ("AuthenticAMD", "AMD", "HygonGenuine"):  # Hygon's are Zen cores
         return LINKS["xgmi-cpu"], ""
     if vendor in ("CentaurHauls", "Shanghai"):
         return LINKS["zhaoxin-cpu"], ""
@@ -110,21 +111,34 @@ def _intel(family: int, model: int) -> str:
     return "upi-spr" if model >= 0x8F else "upi-skl"
 
 
-# (vendor, device) of pci.ids, for files that say neither gcn nor sm.
+# (vendor, device) of pci.ids, virtual functions included: for files that say neither gcn nor sm,
+# and where several devices have one arch.
 _PCI_DEVICES: dict[str, tuple[str, ...]] = {
     "p100": ("10de:15f8", "10de:15f9"),
     "v100": ("10de:1db1", "10de:1db4", "10de:1db5", "10de:1db6", "10de:1db8"),
     "a100": ("10de:20b0", "10de:20b1", "10de:20b2", "10de:20b3", "10de:20b5", "10de:20f1"),
     "a10": ("10de:2236", "10de:2237"),
+    "rtx4090": ("10de:2684",),
+    "l4": ("10de:27b8",),
     "l40s": ("10de:26b9",),
-    "h100": ("10de:2330", "10de:2331", "10de:2324", "10de:2335", "10de:2336", "10de:2339"),
+    "h100": ("10de:2330", "10de:2331", "10de:2336", "10de:2339"),
+    "h200": ("10de:2335",),
+    "h800": ("10de:2324",),
+    "gh200": ("10de:2342", "10de:2345"),
     "b200": ("10de:2901",),
+    "gb200": ("10de:2941",),
+    "b300": ("10de:3182",),
+    "gb300": ("10de:31c2",),
     "mi50": ("1002:66a0", "1002:66a1"),
     "mi100": ("1002:738c", "1002:738e"),
-    "mi250x": ("1002:7408", "1002:740c", "1002:740f", "1002:7410"),
+    "mi250x": ("1002:7408", "1002:740c"),
+    "mi210": ("1002:740f", "1002:7410"),
     "mi300a": ("1002:74a0",),
-    "mi300x": ("1002:74a1", "1002:74b5", "1002:74a5", "1002:74b9"),
-    "mi355x": ("1002:75a0", "1002:75a3", "1002:75b0", "1002:75b3"),
+    "mi300x": ("1002:74a1", "1002:74b5"),
+    "mi308x": ("1002:74a2", "1002:74a8", "1002:74b6", "1002:74bc"),
+    "mi325x": ("1002:74a5", "1002:74b9"),
+    "mi350x": ("1002:75a0", "1002:75b0"),
+    "mi355x": ("1002:75a3", "1002:75b3"),
 }
 _BY_PCI = {pci: name for name, ids in _PCI_DEVICES.items() for pci in ids}
 _GFX = {
@@ -133,17 +147,24 @@ _GFX = {
 }  # fmt: skip
 
 
+def pci_ids(name: str) -> tuple[str, str] | None:
+    """Return (vendor, device) as four hex digits of a device of the table; None if not in it."""
+    ids = _PCI_DEVICES.get(name, ())
+    return (ids[0][:4], ids[0][5:]) if ids else None
+
+
 def device_of(gcn: str, sm: int | None, vendor: int, device: int) -> tuple[Device, str, str]:
     """Return the device, its arch as text, and a remark when the device is not in the table.
 
     gcn: "910", "gfx942" …, which makes `sm` the number of compute units; without it `sm` is the
-    CUDA compute capability. vendor, device: PCI ids, used when both are missing.
+    CUDA compute capability. vendor, device: PCI ids, used when both are missing and to tell
+    devices of one arch apart.
     """
-    if gcn:
-        return _amd(gcn.lower().removeprefix("gfx"), sm)
-    if sm is not None:
-        return _nvidia(sm)
     name = _BY_PCI.get(f"{vendor:04x}:{device:04x}")
+    if gcn or sm is not None:
+        found = _amd(gcn.lower().removeprefix("gfx"), sm) if gcn else _nvidia(sm or 0)
+        twin = name is not None and DEVICES[name].arch == found[0].arch
+        return (DEVICES[name], found[1], "") if name is not None and twin else found
     if name is not None:
         arch = DEVICES[name].arch
         return DEVICES[name], f"sm{arch}" if arch.isdigit() else arch, ""

@@ -1,0 +1,65 @@
+"""One kind of scale-up domain as arrays: its links, its routes inside, its way to its NICs.
+
+Owns what all domains of a kind share; a fabric counts copies of it. Knows no rank and no network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..schedule import I32
+from .inside import Inside
+from .tables import F64, I64, Table
+
+__all__ = ["Domain"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Domain:
+    """One scale-up domain of m accelerators and q NICs.
+
+    bandwidth, raw: B/s of each of its links. names, media: one text a link. tail, head:
+    the accelerator a link leaves and enters, -1 where that is none. inside: routes between its
+    accelerators.
+
+    An attachment is an accelerator and a NIC it uses: those of accelerator i are
+    attach[i]..attach[i+1]-1. nic: int32, the NIC of each; up, down: links from the accelerator to
+    that NIC and back, by attachment; wait: s the PCI hops between them add, either way.
+    owner: int32[q], the attachment through which peers reach a NIC, -1 for none.
+    port, port_raw: B/s of each NIC's cable. port_latency: float64[3, q] s. port_message: s.
+    """
+
+    ngpus: int
+    nnics: int
+    bandwidth: F64
+    raw: F64
+    names: tuple[str, ...]
+    media: tuple[str, ...]
+    tail: I32
+    head: I32
+    inside: Inside
+    attach: I64
+    nic: I32
+    up: Table
+    down: Table
+    wait: F64
+    owner: I32
+    port: F64
+    port_raw: F64
+    port_latency: F64
+    port_message: F64
+
+    @property
+    def nlinks(self) -> int:
+        """Directed links inside the domain."""
+        return len(self.bandwidth)
+
+    def nics_of(self, local: int) -> list[int]:
+        """Return the NICs accelerator `local` uses."""
+        return [int(n) for n in self.nic[self.attach[local] : self.attach[local + 1]]]
+
+    def holder(self, attachment: np.ndarray) -> I64:
+        """Return the accelerator of each attachment."""
+        return np.searchsorted(self.attach, attachment, side="right") - 1

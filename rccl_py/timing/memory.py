@@ -1,0 +1,83 @@
+"""What a step asks of each rank's memory and of its adders.
+
+Owns the counting of bytes read, written and reduced at every rank, and of the detour through a
+staging buffer. Knows no links but whether a path is coherent. Rules, argued in docs/timing.md:
+
+* what is sent is read once, what is copied to is written once
+* reductions posted together add up in registers: their target is read and written once, however
+  many there are; but each is added, at the accelerator's reduction rate
+* a path that is not load and store all the way (PCIe, NICs) ends in a staging buffer: what comes
+  over it is written there and read again before it is used
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fabric import F64, Fabric
+from ..schedule import I32, REDUCE, Phase
+
+__all__ = ["STAGED", "Work", "staged", "work"]
+
+STAGED = 2.0
+"""Times a byte that passes a staging buffer crosses the receiver's memory more: in and out."""
+
+Bools = npt.NDArray[np.bool_]
+
+
+def staged(fabric: Fabric, src: I32, dst: I32) -> Bools | None:
+    """Return which messages src[i] -> dst[i] pass a staging buffer; None: the fabric cannot say.
+
+    A message to oneself passes none.
+    """
+    coherent = getattr(fabric, "coherent", None)
+    if coherent is None or not len(src):
+        return None
+    found = np.asarray(~np.asarray(coherent(src, dst), dtype=bool) & (src != dst), dtype=bool)
+    return found if found.any() else None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Work:
+    """moved: float64[nranks], what is read and written; reduced: float64[nranks], what is added."""
+
+    moved: F64
+    reduced: F64
+
+    @staticmethod
+    def nothing(nranks: int) -> Work:
+        """No work at any rank."""
+        return Work(np.zeros(nranks), np.zeros(nranks))
+
+    def plus(self, other: Work, part: float = 1.0) -> Work:
+        """Return this and a part of the other, rank by rank."""
+        return Work(self.moved + other.moved * part, self.reduced + other.reduced * part)
+
+    def __bool__(self) -> bool:
+        return bool(self.moved.any() or self.reduced.any())
+
+    def seconds(self, fabric: Fabric) -> float:
+        """Return the s a byte of each unit takes the rank that needs longest."""
+        # Without a rate of its own a device adds as fast as it reads two inputs and writes one.
+        rate = getattr(fabric, "reduction", 0.0) or fabric.memory / 3
+        moved = self.moved.max(initial=0.0) / fabric.memory
+        return float(max(moved, self.reduced.max(initial=0.0) / rate))
+
+
+def work(nranks: int, phase: Phase) -> Work:
+    """Return the slots that one repetition of `phase` reads, writes and adds at each rank.
+
+    Detours through staging buffers are not in it: they depend on the fabric.
+    """
+    total, target, added = np.zeros(nranks), np.zeros(nranks), np.zeros(nranks)
+    for move in phase.moves:
+        r = move.rows
+        reduces = r.op == REDUCE
+        total += np.bincount(r.src, weights=r.count, minlength=nranks)
+        total += np.bincount(r.dst, weights=r.count * ~reduces, minlength=nranks)
+        into = np.bincount(r.dst, weights=r.count * reduces, minlength=nranks)
+        target, added = np.maximum(target, 2.0 * into), added + into
+    return Work(total + target, added)

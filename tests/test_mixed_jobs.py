@@ -1,0 +1,164 @@
+"""Jobs that do not fill a regular machine: uneven nodes, part of a node, any order, faults.
+
+Whatever the placement, every collective keeps its goal, every rank is reached, and what a fault
+or a partition costs shows in the routes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import machine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rccl_py import COLLECTIVES, Planner, load, lower
+from rccl_py.check import check
+from rccl_py.errors import FabricError, FormatError, InvalidArgument
+from rccl_py.fabric import Fabric
+
+MIXED = "name: box\nsummary: a mixed job\nnodes: [{node: mi300x-8, count: 2}, {node: h100-8}]\n"
+CASES = {
+    "uneven GPUs a node": lambda: load("mi300x-8", nodes=3, place="0-7,8-10,16"),
+    "part of each node": lambda: load("mi300x-8", nodes=2, place="0-3,12-15"),
+    "nodes interleaved": lambda: load("h100-8", nodes=2, place="0,8,1,9,2,10,3,11"),
+    "backwards": lambda: load("mi300x-8", nodes=2, place="15-0"),
+    "a broken link in one node": lambda: load("mi300x-8", nodes=2).without("gpu0", "gpu3", node=1),
+    "a NIC less in one node": lambda: load("mi300x-8", nodes=2).without("nic3", node=0),
+    "a plane less": lambda: load("h100-8", nodes=2).without("plane0"),
+}  # fmt: skip
+
+
+def mixed(folder, text: str = ""):
+    (folder / "box.yaml").write_text(MIXED + text)
+    return load(folder / "box.yaml")
+
+
+def names(fabric: Fabric, src: int, dst: int) -> list[str]:
+    return [fabric.link_name(k) for k in fabric.routes(np.array([src]), np.array([dst])).link]
+
+
+@pytest.mark.parametrize("build", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_keeps_its_goal_wherever_ranks_are(build, collective):
+    planner = Planner(lower(build()))
+    for size in (8.0, 1 << 28):
+        plan = planner.plan(collective, size / planner.fabric.nranks)
+        check(plan.schedule)
+        assert 0 < plan.time < 10 and plan.time >= plan.bound.seconds * (1 - 1e-9)
+
+
+@given(st.permutations(range(16)), st.integers(1, 16))
+@settings(max_examples=25, deadline=None)
+def test_any_placement_is_reached_by_the_links_of_its_own_accelerators(order, count):
+    place = order[:count]
+    whole, some = lower(load("mi300x-8", nodes=2)), lower(load("mi300x-8", nodes=2, place=place))
+    src, dst = (a.ravel().astype(np.int32) for a in np.indices((count, count)))
+    at = np.array(place, dtype=np.int32)
+    one, other = some.routes(src, dst), whole.routes(at[src], at[dst])
+    if some.copies == whole.copies:
+        assert one.link.tolist() == other.link.tolist()
+    assert one.share.tolist() == other.share.tolist()
+    assert some.latency(src, dst).tolist() == whole.latency(at[src], at[dst]).tolist()
+
+
+def test_a_cluster_may_have_nodes_of_several_kinds(tmp_path):
+    topology = mixed(tmp_path)
+    fabric = lower(topology)
+    assert topology.ngpus == 24 and fabric.kind.tolist() == [0, 0, 1]
+    assert names(fabric, 0, 7) == ["node0: gpu0 -> gpu7"]
+    assert set(names(fabric, 16, 23)) == {f"node2: gpu0 -> plane{k}" for k in range(4)} | {
+        f"node2: plane{k} -> gpu7" for k in range(4)}  # fmt: skip
+    assert "node2: nic1 -> leaf1" in names(fabric, 17, 1)
+    assert any("kinds of accelerator" in note for note in topology.notes)
+
+
+def test_a_place_in_the_file_is_the_order_of_ranks(tmp_path):
+    fabric = lower(mixed(tmp_path, "place: 20-23,0\n"))
+    assert fabric.place.tolist() == [20, 21, 22, 23, 0]
+    assert fabric.node.tolist() == [2, 2, 2, 2, 0] and fabric.local.tolist() == [4, 5, 6, 7, 0]
+
+
+@pytest.mark.parametrize("text, what", [
+    ("place: 0-24\n", r"box.yaml: place 24: expected 0 to 23"),
+    ("place: 0,0\n", r"box.yaml: place: accelerator 0 is listed twice"),
+    ("place: x\n", r"box.yaml: place 'x': a list such as 0-3,8"),
+    ("node: mi300x-8\n", r"box.yaml: nodes: a list of"),
+])  # fmt: skip
+def test_a_bad_cluster_of_several_kinds_is_one_line_that_names_the_file(tmp_path, text, what):
+    with pytest.raises(FormatError, match=what):
+        mixed(tmp_path, text)
+
+
+def test_more_nodes_than_a_cluster_of_several_kinds_has_are_refused(tmp_path):
+    mixed(tmp_path)
+    assert load(tmp_path / "box.yaml", nodes=2).unlike == ()
+    with pytest.raises(InvalidArgument, match="4 nodes asked for, but its nodes are of several"):
+        load(tmp_path / "box.yaml", nodes=4)
+
+
+def test_a_link_taken_away_is_gone_around_and_a_narrow_one_is_narrow():
+    fabric = lower(load("mi300x-8").without("gpu0", "gpu3"))
+    assert len(names(fabric, 0, 3)) == 2 and len(names(fabric, 3, 0)) == 2
+    assert names(fabric, 0, 4) == ["gpu0 -> gpu4"]
+    half = lower(load("mi300x-8").with_link("gpu0", "gpu3", 0.5))
+    link = half.routes(np.array([0, 1]), np.array([3, 3])).link
+    assert half.bandwidth[link[0]] == pytest.approx(half.bandwidth[link[1]] / 2)
+
+
+def test_a_fault_in_one_node_leaves_the_others_as_they_are():
+    fabric = lower(load("mi300x-8", nodes=3).without("gpu0", "gpu3", node=1))
+    assert [len(names(fabric, 8 * node, 8 * node + 3)) for node in range(3)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("call, what", [
+    (lambda t: t.without("gpu0", "gpu9"), "there is no gpu9"),
+    (lambda t: t.without("gpu0", "nic5"), "no link joins gpu0 and nic5; gpu0 is joined to"),
+    (lambda t: t.without("gpu0"), "gpu0 is an accelerator: leave its rank out"),
+    (lambda t: t.with_link("gpu0", "gpu1", -1), "lanes"),
+    (lambda t: t.without("nic0", node=1), "node 1: expected 0 to 0"),
+])  # fmt: skip
+def test_a_fault_that_cannot_be_is_refused(call, what):
+    with pytest.raises((FabricError, InvalidArgument), match=what):
+        call(load("mi300x-8"))
+
+
+PARTS = ("scale_up: {mesh: {link: xgmi-mi300}}\npartitions: {count: 4, link: own, lanes: 1}\n"
+         "links: {own: {bandwidth: 400GB/s, latency: 0.5us, source: me, medium: xgmi}}\n"
+         "nics: {link: roce-400g, count: 2}\n")  # fmt: skip
+
+
+def test_partitions_share_the_links_and_the_memory_of_their_gpu(tmp_path):
+    topology = load(machine(tmp_path, PARTS, gpus=2))
+    fabric = lower(topology)
+    assert fabric.nranks == 8 and fabric.memory == topology.device.memory == 1e12 / 4
+    assert set(names(fabric, 0, 3)) == {"gpu0 -> package0", "package0 -> gpu3"}
+    shared = {name for s in range(4) for name in names(fabric, s, 4 + s) if "> package" in name
+              and name.startswith("package")}  # fmt: skip
+    assert shared == {"package0 -> package1"}
+    for size in (64.0, 1 << 26):
+        check(Planner(fabric).plan("allreduce", size / 8).schedule)
+
+
+def test_virtual_functions_are_dealt_to_the_gpus_of_a_nic_and_capped(tmp_path):
+    text = ("scale_up: {mesh: {link: xgmi-mi300}}\nnodes: 2\n"
+            "nics: {link: roce-400g, count: 1, functions: 4, cap: 100Gb/s}\n")  # fmt: skip
+    fabric = lower(load(machine(tmp_path, text)))
+    for gpu in range(4):
+        found = fabric.routes(np.array([gpu]), np.array([4 + gpu]))
+        assert fabric.bandwidth[found.link].min() == 12.5e9
+        assert f"node0: vf0.{gpu} -> pci0" in names(fabric, gpu, 4 + gpu)
+
+
+HOST = ("host: {link: pcie4-x16, sockets: 2, socket_link: xgmi-cpu, switches: 4}\n"
+        "nics: {link: ib-200g, count: 4, host_link: pcie4-x16}\n")  # fmt: skip
+
+
+def test_a_pci_tree_joins_gpus_and_nics_by_switch_and_socket(tmp_path):
+    from rccl_py.topology.paths import gpu_matrix, nic_matrix
+
+    topology = load(machine(tmp_path, HOST, gpus=8))
+    assert gpu_matrix(topology.node)[0] == ["X", "PIX", "PHB", "PHB", "SYS", "SYS", "SYS", "SYS"]
+    assert nic_matrix(topology.node)[0] == ["PIX", "PHB", "SYS", "SYS"]
+    assert not lower(topology).coherent(np.array([0]), np.array([1]))[0]
+    assert lower(load("h100-8")).coherent(np.array([0]), np.array([1]))[0]
