@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -39,13 +39,14 @@ class Row:
     """Published figures of one machine; "" where there is none.
 
     up, out: of one accelerator. inside: the bisection of a node's scale-up domain; across: of the
-    network between nodes. A cluster's other figures are those of its node.
+    network between nodes. like: the node of a cluster, whose other figures are its own.
     """
 
     up: str = ""
     out: str = ""
     inside: str = ""
     across: str = ""
+    like: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,54 +80,54 @@ def figure(text: str) -> Figure:
 
 _HGX_H100 = Row("900 GB/s both ways", "400 Gb/s", "3.6 TB/s both ways")
 _HGX_B200 = Row("1.8 TB/s both ways", "400 Gb/s", "14.4 TB/s both ways / 2")
+_HELIOS = Row("3.6 TB/s both ways", "300 GB/s", "about 260 TB/s both ways / 2")
 _MI300X = Row("7 x 64 GB/s", "400 Gb/s", "16 x 64 GB/s")
 _MI350 = Row("7 x 153.6 GB/s both ways", "400 Gb/s", "16 x 153.6 GB/s both ways")
 
 PUBLISHED: dict[str, Row] = {
     "a100-8": Row("600 GB/s both ways", "200 Gb/s", "2.4 TB/s both ways"),
-    "a100-8-x140-superpod": Row(across="70 x 8 x 200 Gb/s"),
+    "a100-8-x140-superpod": Row(across="70 x 8 x 200 Gb/s", like="a100-8"),
     "b200-8": _HGX_B200,
-    "b200-8-x64-ndr": Row(across="32 x 8 x 400 Gb/s"),
+    "b200-8-x64-ndr": Row(across="32 x 8 x 400 Gb/s", like="b200-8"),
     "b300-8": Row("1.8 TB/s both ways", "800 Gb/s", "14.4 TB/s both ways / 2"),
-    "b300-8-x64-xdr": Row(across="32 x 8 x 800 Gb/s"),
-    "frontier": Row(across="37 x 37 x 4 x 200 Gb/s"),
+    "b300-8-x64-xdr": Row(across="32 x 8 x 800 Gb/s", like="b300-8"),
+    "frontier": Row(across="37 x 37 x 4 x 200 Gb/s", like="mi250x-4"),
     "gb200-nvl72": Row("1.8 TB/s both ways", "400 Gb/s", "about 130 TB/s both ways / 2"),
-    "gb200-nvl72-x8": Row(across="4 x 72 x 400 Gb/s"),
+    "gb200-nvl72-x8": Row(across="4 x 72 x 400 Gb/s", like="gb200-nvl72"),
     "h100-8": _HGX_H100,
-    "h100-8-x128-superpod": Row(across="64 x 8 x 400 Gb/s"),
+    "h100-8-x128-superpod": Row(across="64 x 8 x 400 Gb/s", like="h100-8"),
+    "h100-8-x32-rail-only": Row(across="16 x 8 x 400 Gb/s", like="h100-8"),
     "h200-8": _HGX_H100,
-    "helios-72": Row(
-        "about 260 TB/s both ways / 72",
-        "about 43 TB/s both ways / 72",
-        "about 260 TB/s both ways / 2",
-    ),
-    "helios-72-x8": Row(across="about 4 x 43 TB/s both ways"),
+    "helios-72": _HELIOS,
+    "helios-72-ualoe": _HELIOS,
+    "helios-72-x8": Row(across="about 4 x 43 TB/s both ways", like="helios-72"),
     "l40s-8": Row(out="4 x 200 Gb/s / 8"),
     "mi250x-4": Row("6 x 50 GB/s to 7 x 50 GB/s", "4 x 200 Gb/s / 8", "6 x 50 GB/s"),
-    "mi250x-4-x1024-dragonfly": Row(across="4 x 4 x 4 x 200 Gb/s"),
+    "mi250x-4-x1024-dragonfly": Row(across="4 x 4 x 4 x 200 Gb/s", like="mi250x-4"),
     "mi300a-4": Row("3 x 256 GB/s both ways", "200 Gb/s", "4 x 256 GB/s both ways"),
-    "mi300a-4-x512-dragonfly": Row(across="2 x 2 x 10 x 200 Gb/s"),
+    "mi300a-4-x512-dragonfly": Row(across="2 x 2 x 10 x 200 Gb/s", like="mi300a-4"),
     "mi300x-8": _MI300X,
     "mi300x-8-cpx": Row("7 x 64 GB/s / 8", "400 Gb/s / 8", "16 x 64 GB/s"),
     "mi300x-8-vm": Row("7 x 64 GB/s", "200 Gb/s", "16 x 64 GB/s"),
-    "mi300x-8-x12500-three-tier": Row(across="6,250 x 8 x 400 Gb/s"),
-    "mi300x-8-x128-rails": Row(across="64 x 8 x 400 Gb/s"),
-    "mi300x-8-x16-leaf-spine": Row(across="8 x 8 x 400 Gb/s / 2"),
-    "mi300x-8-x64-ecmp": Row(across="32 x 8 x 400 Gb/s / 2"),
+    "mi300x-8-x12500-three-tier": Row(across="6,250 x 8 x 400 Gb/s", like="mi300x-8"),
+    "mi300x-8-x128-rails": Row(across="64 x 8 x 400 Gb/s", like="mi300x-8"),
+    "mi300x-8-x16-leaf-spine": Row(across="8 x 8 x 400 Gb/s / 2", like="mi300x-8"),
+    "mi300x-8-x64-ecmp": Row(across="32 x 8 x 400 Gb/s / 2", like="mi300x-8"),
     "mi325x-8": _MI300X,
     "mi350x-8": _MI350,
     "mi355x-8": _MI350,
-    "mi355x-8-x64-rails": Row(across="32 x 8 x 400 Gb/s"),
+    "mi355x-8-x64-rails": Row(across="32 x 8 x 400 Gb/s", like="mi355x-8"),
     "mixed-x6": Row("7 x 64 GB/s", "400 Gb/s", "16 x 64 GB/s", "3 x 8 x 400 Gb/s"),
     "tpu-v4-64": Row("6 x 50 GB/s", "100 Gb/s / 4", "2 x 16 x 50 GB/s"),
     "tpu-v5p-512": Row("1,200 GB/s both ways", "50 Gb/s", "2 x 64 x 100 GB/s"),
     "ualink-1024": Row("16 x 100 Gb/s", "400 Gb/s", "512 x 16 x 100 Gb/s"),
     "ualink-64": Row("4 x 800 Gb/s", "400 Gb/s", "32 x 4 x 800 Gb/s"),
+    "ualink-64-x16": Row(across="8 x 64 x 400 Gb/s", like="ualink-64"),
     "ualink-8": Row("800 Gb/s", "400 Gb/s", "4 x 800 Gb/s"),
     "v100-16": Row("300 GB/s both ways", "8 x 100 Gb/s / 16", "2.4 TB/s both ways"),
-    "v100-16-x16-edr": Row(across="8 x 8 x 100 Gb/s"),
+    "v100-16-x16-edr": Row(across="8 x 8 x 100 Gb/s", like="v100-16"),
     "v100-8": Row("6 x 25 GB/s", "4 x 100 Gb/s / 8", "6 x 25 GB/s"),
-    "v100-8-x32-edr": Row(across="16 x 4 x 100 Gb/s"),
+    "v100-8-x32-edr": Row(across="16 x 4 x 100 Gb/s", like="v100-8"),
 }
 """What is published of every machine; the machine's own file says where."""
 
@@ -134,13 +135,9 @@ HEADS = ("up", "out", "inside", "across")
 
 
 def published(name: str) -> Row:
-    """Return the published row; what a cluster leaves out is its node's."""
+    """Return the published row; what a cluster does not say is its node's."""
     row = PUBLISHED[name]
-    if row.up or row.out:
-        return row
-    node = PUBLISHED[max((n for n in PUBLISHED if name.startswith(f"{n}-x")), default="", key=len)
-                     or "mi250x-4"]  # fmt: skip
-    return Row(node.up, node.out, node.inside, row.across)
+    return replace(PUBLISHED[row.like], across=row.across) if row.like else row
 
 
 def _up(machine: Topology) -> tuple[float, ...]:
@@ -164,7 +161,7 @@ def _across(machine: Topology) -> float:
     groups = -(-machine.nodes // (network.leaf_nodes * network.routers))
     between = network.routers * network.global_links // (network.groups - 1)
     port = machine.node.nodes["nic0"]["port"].bandwidth
-    return (groups // 2) * (groups - groups // 2) * between * port
+    return float((groups // 2) * (groups - groups // 2) * between * port)
 
 
 @cache
@@ -198,7 +195,7 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def machines() -> str:
     """Every shipped machine, what is published of it and what its file has."""
     rows = []
-    for name in machine_names():
+    for name in sorted(machine_names()):
         row, found, machine = published(name), ours(name), load(name)
         cells = [_cell(getattr(row, head), found[head]) for head in HEADS]
         rows.append((f"`{name}`", machine.summary, f"{machine.nranks:,}", *cells))
@@ -209,7 +206,7 @@ def machines() -> str:
 def sources() -> str:
     """Where the figures of every machine are from."""
     rows = []
-    for name in machine_names():
+    for name in sorted(machine_names()):
         own = load(name).sources
         rows.append((f"`{name}`", "; ".join(source.replace("|", "/") for source in own)))
     return _table(("name", "sources"), rows)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from .config import CommShrinkFlag, Config, CTAPolicy, WindowFlag
     from .errors import RcclError, Result
+    from .links import first_call, first_touch
     from .planner import Plan, Planner
     from .reduce_ops import PreMulSum, ReduceOp
     from .topology import Topology, load, lower, machine_names
@@ -77,6 +78,8 @@ __all__ = [
     "WindowFlag",
     "dtypes",
     "errors",
+    "first_call",
+    "first_touch",
     "get_unique_id",
     "group",
     "group_end",
@@ -108,6 +111,8 @@ _HOMES = {
     "WaitSignalDesc": "comm",
     "Window": "comm",
     "WindowFlag": "config",
+    "first_call": "links",
+    "first_touch": "links",
     "get_unique_id": "comm",
     "group": "comm",
     "group_end": "comm",

@@ -54,6 +54,7 @@ STYLES: dict[str, tuple[str, Any]] = {
 _LINKS = 400_000  # links of a fabric whose load is still named one by one
 _WIDEST = 16.0  # inches two panels may have side by side
 _DOTS = 130
+_SWITCHES = re.compile(r"leaf|spine|pod|core|group|node")
 _NAME = re.compile(r"(?:node(\d+): )?(.+) -> (.+)")
 
 
@@ -91,18 +92,27 @@ def busy_links(plan: Plan) -> dict[Key, float]:
 
 
 def _keys(name: str) -> Iterator[Key]:
-    """Yield the ends a link's name gives: ``node3: nic0 -> leaf5`` is node3/nic0 to leaf5."""
-    match = _NAME.fullmatch(name)
+    """Yield the ends a link's name gives: ``node3: nic0 -> leaf5`` is node3/nic0 to leaf5.
+
+    One box stands for all spines, all cores or a group of routers: its line shows the busiest.
+    """
+    match = _NAME.fullmatch(name.partition(" (")[0])
     if match is None:
         return
-    node, a, b = match.groups()
-    if not ("leaf" in name or "router" in name):
+    node, *ends = match.groups()
+    if any(_SWITCHES.match(v) for v in ends):
+        ends = [f"node{node}/{v}" if v.startswith("nic") else _box_of(v) for v in ends]
+    a, b = ends
+    if a != b:
         yield a, b
-        return
-    ends = [f"node{node}/{v}" if node and v.startswith("nic") else v for v in (a, b)]
-    # One box stands for all spines: its line shows the busiest of them.
-    first, second = ("spines" if v.startswith("spine") else v for v in ends)
-    yield first, second
+
+
+def _box_of(switch: str) -> str:
+    """Return the box a switch of the network is drawn in."""
+    for part, box in (("core", "cores"), ("spine", "spines"), ("pod", "spines")):
+        if part in switch:
+            return box
+    return switch.partition(" ")[0]  # "group2 router1" is in group2
 
 
 def _value(line: Line, load: Mapping[Key, float] | None) -> float:
@@ -260,7 +270,7 @@ def _bar(bar: Any, label: str, norm: Any, by: str) -> None:
     if by == "bandwidth":
         decades = math.log10(norm.vmax / norm.vmin)
         subs: tuple[float, ...] = tuple(k / 4 for k in range(4, 40))
-        for least, chosen in ((0.35, (1, 1.5, 2, 3, 4, 5, 6, 8)), (0.8, (1, 2, 5)), (3.0, (1,))):
+        for least, chosen in ((0.35, (1, 1.5, 2, 3, 4, 5, 6, 8)), (1.1, (1, 2, 5)), (3.0, (1,))):
             subs = chosen if decades > least else subs
         bar.locator = LogLocator(10, subs=subs, numticks=40)
         bar.formatter = FuncFormatter(lambda v, _: f"{v:g}")

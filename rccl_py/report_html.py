@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["panel_svg", "plan_html", "topology_html"]
 
-_SCALE = 62  # pixels an inch of the layout
+_SCALE = 84  # pixels an inch of the layout: letters of 8 points are 9 pixels high
 _WIDE = 16  # accelerators and NICs of a matrix that is shown whole
 _MATRIX = 1 << 16  # pairs whose path class is still looked up
 _CANDIDATES = 10  # rows of a plan's table

@@ -203,7 +203,7 @@ def _shares(cells: list[list[str]]) -> str:
 def _legend(*matrices: list[list[str]]) -> list[str]:
     """Return what the classes in use mean."""
     used = {cell.rstrip("0123456789.") for cells in matrices for row in cells for cell in row}
-    counted = ("NV", "XGMI", "UAL")
+    counted = ("NV", "XGMI", "UAL", "ICI")
     rows = [[f"{n}#" if n in counted else n, means] for n, means in LEGEND.items() if n in used]
     return ["legend:", *table(rows)] if rows else []
 

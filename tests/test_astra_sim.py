@@ -152,8 +152,13 @@ def test_the_host_is_the_coordinate_beyond_the_first_dimension(read):
 def test_the_same_file_as_json_is_the_same_machine(read):
     keys = {"topology": ["Switch", "Ring"], "npus_count": [2, 3], "bandwidth": [5, 6],
             "latency": [7, 8]}  # fmt: skip
-    one, two = read(json.dumps(keys, indent=1)), read(astra(*keys.values()))
+    one, two = read(json.dumps(keys, indent="\t")), read(astra(*keys.values()))
     assert nx.utils.graphs_equal(one.node, two.node) and is_astra_sim(json.dumps(keys))
+
+
+def test_a_key_that_astra_sim_does_not_know_is_ignored_and_said(read):
+    topology = read(astra(["Ring"], [4], [1], [1]) + "width: 4\n")
+    assert any("width" in note for note in topology.notes)
 
 
 def test_notes_say_what_the_numbers_mean_and_what_is_assumed(read):
@@ -188,11 +193,11 @@ def test_any_stack_of_dimensions_joins_all_npus(read, shape):
     (astra(["Switch"], [100000000], [1], [1]), None, "at most 4096"),
     (astra(["FullyConnected"], [4096], [1], [1]), None, "directed links"),
     (astra(["Ring"], [4], [1], [1]) + "latency: [3]\n", 5, "given twice"),
-    (astra(["Ring"], [4], [1], [1]) + "bandwith: [3]\n", 5, "did you mean bandwidth"),
+    (astra(["Ring"], [4], [1], [1]).replace("width", "with"), 1, "'bandwith' on line 3"),
     ("dimensions-count: 2\n", 1, "1.x"),
     ("topology: [Ring\n", 2, "expected"),
     ("topology: [[Ring]]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]\n", 1, "list in a list"),
-    ("[" * 5000, None, "not YAML"),
+    ("[" * 5000, 1, "brackets"), ("- " * 5000, None, "not YAML"),
 ])  # fmt: skip
 def test_a_broken_astra_file_is_one_error_with_its_line(read, text, line, says):
     with pytest.raises(FormatError) as error:
@@ -280,6 +285,11 @@ def test_a_switch_latency_is_paid_on_leaving_the_switch(read):
     assert graph.edges["tor0", "agg0"]["latency"][0] == pytest.approx(1.3e-6)
 
 
+def test_queue_sizes_and_other_keys_are_ignored_and_said(read):
+    topology = read(TREE + "Queue_Down_KB 100\nColour blue\n", read_htsim)
+    assert any("Queue_Down_KB, Colour" in note for note in topology.notes)
+
+
 def test_an_oversubscribed_leaf_spine_has_fewer_uplinks(read):
     two = ("Nodes 32\nTiers 2\nPodsize 32\nTier 0\nDownlink_speed_Gbps 100\nRadix_Down 8\n"
            "Radix_Up 2\nDownlink_Latency_ns 1000\nOversubscribed 4\nTier 1\n"
@@ -293,7 +303,8 @@ def test_an_oversubscribed_leaf_spine_has_fewer_uplinks(read):
     ("Nodes 8", "Nodes 99999", "at most 4096"), ("Tiers 3", "Tiers 4", "2 or 3"),
     ("Podsize 4", "Podsize 0", "Podsize"), ("Radix_Down 2", "Radix_Down 0", "radix_down"),
     ("Radix_Up 4", "Radix_Up 3", "Bundle"), ("Bundle 2", "Bundle x", "'x'"),
-    ("Bundle 2", "Bundel 2", "did you mean bundle"), ("Nodes 8", "Nodes 8\nNodes 8", "twice"),
+    ("Bundle 2", "Bundel 2", "did you mean bundle"), ("Tiers 3", "Tier 3", "tier 3"),
+    ("Nodes 8", "Nodes 8\nNodes 8", "twice"),
     ("Tier 2", "Tier 1", "tier 1"), ("Tier 2", "Tier 7", "tier 7"),
     ("Downlink_speed_Gbps 100", "Downlink_speed_Gbps 0", "downlink_speed_gbps"),
     ("Downlink_speed_Gbps 100", "Downlink_speed_Gbps 300", "whole number"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,7 +109,7 @@ def test_nodes_and_network_are_said_when_a_node_is_repeated(capsys, two):
 @pytest.mark.parametrize("content", [
     b"", b"<system", b"\x00\x01\x02", b"<system version='2'/>", b"<graphs version='1'/>",
     TWO[:300].encode(), TWO.replace("0000:04:00.0", "0000:02:00.0").encode(),
-    TWO.replace('target="0000:04', 'target="0000:09').encode(), b"\xff\xfe" + TWO.encode(),
+    b"\xff\xfe" + TWO.encode(),
 ])  # fmt: skip
 def test_a_bad_file_is_one_line_on_stderr_and_exit_code_2(capsys, tmp_path, content):
     path = tmp_path / "bad.xml"
@@ -131,6 +134,137 @@ def test_wrong_usage_is_one_line_and_exit_code_2(capsys, arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_show_says_what_a_gpu_and_the_machine_can_carry(capsys):
+    lines = printed(capsys, "show", "mi300x-8", "--nodes", "4")
+    at = lines.index("bandwidth (GB/s, per direction):")
+    assert [line.split("  ")[1] for line in lines[at + 1 : at + 5]] == [
+        "scale-up, a GPU", "scale-up, bisection", "scale-out, a GPU", "scale-out, bisection",
+    ]  # fmt: skip
+    assert "448 raw" in lines[at + 1] and "800 raw" in lines[at + 4]
+
+
+def test_diff_of_equal_machines_says_so_and_exits_0(capsys):
+    assert printed(capsys, "diff", "mi300x-8", "mi300x-8") == [
+        "mi300x-8 and mi300x-8: no differences"]  # fmt: skip
+
+
+def test_diff_of_unlike_machines_lists_them_and_exits_1(capsys, two, tmp_path):
+    slow = tmp_path / "slow.xml"
+    slow.write_text(TWO.replace('speed="400000"', 'speed="200000"'))
+    assert main(["diff", two, str(slow)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "two -> slow" and "  NIC0 port: 400 Gb/s -> 200 Gb/s" in lines
+
+
+def test_diff_of_one_machine_is_with_its_healthy_twin(capsys, tmp_path):
+    assert printed(capsys, "diff", "mi300x-8") == ["mi300x-8: nothing is odd"]
+    path = tmp_path / "odd.yaml"
+    pairs = [[i, j] for i in range(8) for j in range(i + 1, 8) if (i, j) != (3, 5)]
+    path.write_text("name: odd\nsummary: a lost link\ndevice: mi300x\ngpus: 8\nscale_up:\n"
+                    f"  pairs: [{{link: xgmi-mi300, pairs: {pairs}}}]\n")  # fmt: skip
+    assert main(["diff", str(path)]) == 1
+    assert "  GPU3 - GPU5 link: xGMI 1 -> none" in capsys.readouterr().out.splitlines()
+
+
+def test_diff_as_json_has_a_row_a_difference(capsys):
+    assert main(["diff", "mi300x-8", "mi250x-4", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["equal"] and found["a"] == "mi300x-8"
+    assert {"where", "what", "before", "after", "of", "text"} == set(found["differences"][0])
+
+
+def test_validate_exits_0_for_sound_machines_and_2_for_an_unreadable_one(capsys, two):
+    assert printed(capsys, "validate", two, "mi300x-8") == [f"{two}: ok", "mi300x-8: ok"]
+    assert main(["validate", two, "no-such-machine"]) == 2
+    out, err = capsys.readouterr()
+    assert out == f"{two}: ok\n" and err.count("\n") == 1 and "no-such-machine" in err
+
+
+def test_validate_exits_1_for_a_machine_with_errors(capsys, tmp_path):
+    path = tmp_path / "apart.yaml"
+    path.write_text("name: apart\nsummary: joined by nothing\ndevice: mi300x\ngpus: 2\n")
+    assert main(["validate", str(path)]) == 1
+    assert "error: apart: gpu0 cannot reach gpu1" in capsys.readouterr().out
+
+
+def test_validate_as_json_has_a_machine_a_file(capsys, two):
+    assert main(["validate", "--json", two, "no-such-machine"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["exit"] == 2 and [m["topology"] for m in found["machines"]] == [
+        two, "no-such-machine"]  # fmt: skip
+    assert found["machines"][0]["unreadable"] is None and found["machines"][1]["unreadable"]
+
+
+@pytest.mark.parametrize("ending", [".xml", ".json", ".graphml"])
+def test_what_is_converted_reads_back_without_a_link_lost(capsys, tmp_path, two, ending):
+    path = tmp_path / f"two{ending}"
+    assert printed(capsys, "convert", two, str(path))[0].startswith(f"{path}: two as ")
+    assert printed(capsys, "diff", two, str(path)) == ["two and two: no differences"]
+
+
+def test_convert_writes_to_stdout_in_the_format_asked_for(capsys, two):
+    assert printed(capsys, "convert", two, "-", "--to", "nccl-xml")[0].lstrip().startswith("<")
+
+
+def test_convert_exports_rings_as_graph_xml_that_show_reads(capsys, tmp_path):
+    path = tmp_path / "rings.xml"
+    printed(capsys, "convert", "mi300x-8", str(path), "--graph")
+    lines = printed(capsys, "show", str(path))
+    assert lines[0].startswith("graph 0: ring, 7 channels")
+    assert [line.split("nic ")[1].split()[0] for line in lines[1:8]] == list("0123456")
+
+
+@pytest.mark.parametrize("arguments, why", [
+    (["out.bin"], "does not say a format"), (["out.xml", "--to", "svg"], "--to 'svg' is not known"),
+    (["no/such/folder/out.xml"], "cannot be written"),
+    (["out.xml", "--graph", "--to", "json"], "leave --to out"),
+])  # fmt: skip
+def test_a_conversion_that_cannot_be_is_one_line(
+    capsys, monkeypatch, tmp_path, two, arguments, why
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", two, *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and why in err
+
+
+def test_draw_names_its_file_after_the_machine(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    monkeypatch.chdir(tmp_path)
+    (line,) = printed(capsys, "draw", "mi300x-8")
+    assert line.startswith("mi300x-8.png: mi300x-8, by bandwidth")
+    assert (tmp_path / "mi300x-8.png").stat().st_size > 5000
+
+
+def test_draw_by_load_plans_the_collective_named(capsys, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    path = tmp_path / "load.svg"
+    (line,) = printed(capsys, "draw", "mi300x-8", "--load", "alltoall:64M", "-o", str(path))
+    assert ", by load, " in line and "alltoall of 67108864 B" in path.read_text()
+
+
+@pytest.mark.parametrize("arguments, why", [
+    (["-o", "x.gif"], ".png, .svg or .pdf"), (["--load", "nonsense"], "nonsense"),
+    (["--load", "allreduce:many"], "many"), (["--load", "allreduce", "--by", "bandwidth"], "--by"),
+])  # fmt: skip
+def test_a_picture_that_cannot_be_is_one_line(capsys, arguments, why):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    assert main(["draw", "mi300x-8", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and why in err
+
+
+@pytest.mark.parametrize("shell", [
+    "{run} show helios-72 --matrix | head -1", "{run} show mi300x-8 >&-",
+    "{run} convert helios-72 - --to json | head -c 10", "{run} list | true",
+])  # fmt: skip
+def test_a_closed_stdout_is_no_internal_error(shell):
+    run = f"{sys.executable} -c 'import sys; from rccl_py.cli.topo import main; sys.exit(main())'"
+    done = subprocess.run(["sh", "-c", shell.format(run=run)], capture_output=True, text=True,
+                          cwd=Path(__file__).parents[1], timeout=60)  # fmt: skip
+    assert done.stderr == ""
 
 
 def test_ranges_join_runs_and_tables_align_their_columns():

@@ -11,6 +11,8 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rccl_py.errors import InvalidArgument, InvalidUsage
 from rccl_py.links import DEVICES, LINKS
@@ -18,8 +20,12 @@ from rccl_py.planner import Planner
 from rccl_py.report_html import plan_html, topology_html
 from rccl_py.report_layout import Panel, panels_of
 from rccl_py.report_layout.grid import grid_dims
+from rccl_py.report_topo import describe
 from rccl_py.topology import Topology, load, lower, machine_names
 from rccl_py.topology.build import add_gpus, add_link, add_switches, gpus_of, new_graph
+from rccl_py.topology.diff import compare
+from rccl_py.topology.suspects import suspects
+from rccl_py.topology.validate import validate
 
 CLUSTERS = {
     "rails": ("mi300x-8", {"nodes": 4}),
@@ -49,7 +55,7 @@ def pod(gpus: int, hosts: int) -> Topology:
 
 def overlapping(panel: Panel) -> list[tuple[str, str]]:
     """Return the labelled boxes that cover each other."""
-    solid = [b for b in panel.boxes if b.text]
+    solid = [b for b in panel.boxes if b.text.strip()]
     return [(a.text, b.text) for a, b in combinations(solid, 2)
             if abs(a.x - b.x) < (a.w + b.w) / 2 - 1e-6
             and abs(a.y - b.y) < (a.h + b.h) / 2 - 1e-6]  # fmt: skip
@@ -238,3 +244,37 @@ def test_texts_from_a_file_are_escaped():
     odd = replace(load("mi300x-8"), name="<script>alert(1)</script>", notes=("a < b & c",))
     text = topology_html(odd)
     assert "<script>" not in text and "a &lt; b &amp; c" in text
+
+
+kinds = st.lists(st.sampled_from(["gpu", "gpu", "switch", "pci", "cpu", "nic"]), min_size=1,
+                 max_size=14)  # fmt: skip
+joins = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13), st.sampled_from(
+    ["xgmi-mi300", "nvlink4", "ualink-200g", "pcie5-x16", "upi-spr", "nvlink-c2c"]),
+    st.sampled_from([0.5, 1, 4])), max_size=30)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(kinds, joins, st.integers(1, 3), st.booleans())
+def test_any_graph_is_compared_checked_and_laid_out_without_an_error(parts, links, nodes, one_way):
+    graph, counts = new_graph("any"), dict.fromkeys(["gpu", "switch", "pci", "cpu", "nic"], 0)
+    for kind in ["gpu", *parts]:
+        name, k = f"{kind}{counts[kind]}", counts[kind]
+        counts[kind] += 1
+        graph.add_node(name, kind=kind, index=k, host=k % 2)
+        if kind == "nic":
+            graph.nodes[name]["port"] = LINKS["roce-400g"]
+    names = list(graph)
+    for a, b, link, lanes in links:
+        if a % len(names) != b % len(names) and not graph.has_edge(
+                names[a % len(names)], names[b % len(names)]):  # fmt: skip
+            add_link(graph, names[a % len(names)], names[b % len(names)], LINKS[link], lanes)
+    if one_way and graph.number_of_edges():
+        graph.remove_edge(*next(iter(graph.edges)))
+    topology = Topology("any", graph, DEVICES["mi300x"], nodes)
+    assert compare(topology, topology) == []
+    assert all(f.severity in ("error", "warning", "note") for f in validate(topology))
+    assert isinstance(suspects(topology), list)
+    for panel in panels_of(topology):
+        assert overlapping(panel) == []
+    ET.fromstring(topology_html(topology))
+    assert describe(topology)

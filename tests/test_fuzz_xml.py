@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from xml_pieces import AMD, PAIR, cpu, gpu, link, nic, system
 
 from rccl_py.errors import FabricError, FormatError
-from rccl_py.topology.formats.graph_xml import read_graph_xml, rings_graph, write_graph_xml
+from rccl_py.topology.formats.graph_xml import read_graph_xml
+from rccl_py.topology.formats.graph_xml_write import rings_graph, write_graph_xml
 from rccl_py.topology.formats.nccl_xml import read_nccl_xml
 from rccl_py.topology.formats.nccl_xml_write import write_nccl_xml
 from rccl_py.topology.lower import lower

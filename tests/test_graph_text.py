@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from itertools import product
@@ -23,6 +24,7 @@ from rccl_py.topology.build import (
     add_mesh,
     add_nic,
     add_switches,
+    add_torus,
     gpus_of,
     new_graph,
 )
@@ -30,6 +32,7 @@ from rccl_py.topology.formats.astra_sim import is_astra_sim
 from rccl_py.topology.formats.graph_text import is_ns3
 from rccl_py.topology.formats.graphml import is_graphml, read_graphml, write_graphml
 from rccl_py.topology.formats.htsim_topo import is_htsim
+from rccl_py.topology.formats.nccl_xml import read_nccl_xml
 from rccl_py.topology.formats.node_link import is_node_link, read_node_link, write_node_link
 from rccl_py.topology.formats.simgrid_xml import is_simgrid
 from rccl_py.topology.load import load
@@ -39,6 +42,11 @@ BOTH = pytest.mark.parametrize(
     "write, read", [(write_graphml, read_graphml), (write_node_link, read_node_link)],
     ids=["graphml", "node-link"],
 )  # fmt: skip
+CASES = os.environ.get("RCCL_PY_CASES", "")
+REAL = sorted(Path(CASES, "topo_xml").rglob("*.xml"))[::7] if CASES else []
+needs_cases = pytest.mark.skipif(
+    not REAL, reason="RCCL_PY_CASES does not name a folder that contains topo_xml/"
+)
 FOREIGN = pytest.mark.parametrize("kind", ["graphml", "edges", "links"])
 
 
@@ -114,6 +122,37 @@ def test_a_machine_that_comes_back_lowers_to_the_same_fabric(write, read, tmp_pa
 
 
 @BOTH
+def test_a_node_unlike_the_others_comes_back(write, read, tmp_path):
+    topology = machine(unlike=((2, node(6)),))
+    ((number, graph),) = again(topology, write, read, tmp_path).unlike
+    assert number == 2 and same_graph(graph, topology.unlike[0][1])
+
+
+@BOTH
+def test_a_torus_comes_back_with_its_computed_routes(write, read, tmp_path):
+    graph = new_graph("torus")
+    add_torus(graph, add_gpus(graph, 12), (3, 4), True, LINKS["ualink-200g"])
+    topology = Topology("torus", graph, DEVICES["generic"])
+    found = again(topology, write, read, tmp_path)
+    pairs = np.array(list(product(range(12), repeat=2)))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]].astype(np.int32)
+    a, b = lower(topology).routes(*pairs.T), lower(found).routes(*pairs.T)
+    assert np.array_equal(a.link, b.link) and np.array_equal(a.share, b.share)
+
+
+@needs_cases
+@BOTH
+def test_every_real_nccl_topology_comes_back(write, read, tmp_path):
+    for file in REAL:
+        try:
+            topology = read_nccl_xml(file)
+        except FormatError:
+            continue
+        found = again(topology, write, read, tmp_path)
+        assert same_graph(topology.node, found.node) and found.notes == topology.notes
+
+
+@BOTH
 @pytest.mark.parametrize("name", ["mi300x-8", "helios-72", "h100-8"])
 def test_shipped_machines_come_back(write, read, tmp_path, name):
     topology = load(name)
@@ -155,6 +194,11 @@ def test_graphml_that_networkx_wrote_anew_comes_back_as_it_was(tmp_path):
     path.write_text(write_graphml(topology), encoding="utf-8")
     nx.write_graphml(nx.read_graphml(path), path)
     assert same_graph(topology.node, read_graphml(path).node)
+
+
+def test_a_long_graph_is_recognised_by_its_beginning():
+    text = json.dumps({"directed": False, "nodes": [{"id": k} for k in range(9000)], "edges": []})
+    assert is_node_link(text[:65536]) and not is_node_link(text[:1000])
 
 
 def test_each_writer_is_recognised_by_its_own_reader_alone():
@@ -237,8 +281,8 @@ def test_a_directed_graph_keeps_its_directions_and_parallel_links_are_lanes(kind
 
 def test_a_d3_file_may_name_vertices_and_count_them(tmp_path):
     path = tmp_path / "d3.json"
-    path.write_text(json.dumps({"nodes": [{"name": "gpu0"}, {"name": "gpu1"}],
-                                "links": [{"source": 0, "target": 1, "bandwidth": 5}]}))  # fmt: skip
+    links = [{"source": 0, "target": 1, "bandwidth": 5}]
+    path.write_text(json.dumps({"nodes": [{"name": "gpu0"}, {"name": "gpu1"}], "links": links}))
     assert read_node_link(path).node.edges["gpu1", "gpu0"]["bandwidth"] == 5e9
 
 
@@ -268,7 +312,7 @@ def changed(document: dict, where: str, value: object) -> str:
 
 
 @pytest.mark.parametrize("text, says", [
-    ("", ":1: not JSON"), ('{"nodes": [\n3,}', ":2: not JSON"), ("[1]", "object"), ("{}", "nodes: "),
+    ("", ":1: not JSON"), ('{"nodes": [\n3,}', ":2: not JSON"), ("[1]", "object"), ("{}", "nodes"),
     ("[" * 100000, "not JSON"), ('{"nodes": [' + "9" * 5000 + "]}", "not JSON"),
     (changed(PLAIN, "nodes", 3), "nodes: a list"), (changed(PLAIN, "edges", {}), "edges: a list"),
     (changed(PLAIN, "nodes.1", "gpu1"), r"nodes\[1\]: an object"),
@@ -281,7 +325,7 @@ def changed(document: dict, where: str, value: object) -> str:
     (changed(PLAIN, "edges.0.bandwidth", float("nan")), "above 0"),
     (changed(PLAIN, "edges.0.bandwidth", "5 furlongs"), "no bandwidth"),
     (changed(PLAIN, "edges.0.bandwidth", [1]), "a number or a text"),
-    (changed(PLAIN, "edges.0.lanes", -1), "lanes"), (changed(PLAIN, "edges.0.latency", -1), "laten"),
+    (changed(PLAIN, "edges.0.lanes", -1), "lanes"), (changed(PLAIN, "edges.0.latency", -1), "0 or"),
     (changed(PLAIN, "edges.0", {"source": "gpu0", "target": "gpu1"}), "bandwidth: is missing"),
     (changed(PLAIN, "nodes", [{"id": "sw0"}, {"id": "sw1"}]), "no accelerator"),
     (changed(PLAIN, "nodes", [{"id": k} for k in range(5000)]), "at most 4096"),

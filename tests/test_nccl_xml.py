@@ -232,6 +232,18 @@ def test_an_unknown_nic_has_the_fastest_port_its_pcie_carries(generation, gigabi
     assert fitting_speed(LINKS[f"pcie{generation}-x16"].bandwidth) == gigabits * 1000
 
 
+@pytest.mark.parametrize("vendor, device, ends, lanes", [
+    ("0x10de", "0x20b0", ("gpu0", "nvswitch0"), 12), ("0x1002", "0x74a1", ("gpu0", "gpu7"), 1),
+])  # fmt: skip
+def test_modules_of_boards_of_eight_are_joined_as_on_their_board(read, vendor, device, ends, lanes):
+    own = f'class="0x0302" vendor="{vendor}" device="{device}"'
+    leaves = [f'<pci busid="{k}:0.0" {own}/>' for k in range(8)]
+    topology = read(system(cpu("".join(leaves))))
+    assert edge(topology, *ends)["lanes"] == lanes
+    assert any("board of eight" in note for note in topology.notes)
+    assert not read(system(cpu("".join(leaves[1:])))).node.has_edge(*ends)
+
+
 def test_leaf_functions_without_class_are_a_power_of_two_accelerators_and_else_nics(read):
     leaves = "".join(f'<pci busid="0:0:{k:x}.0"/>' for k in (0x15, 0x16, 0x17, 0x18, 0x19))
     topology = read(system(cpu(leaves), 1))
@@ -380,7 +392,7 @@ def test_every_real_file_loads_and_its_ranks_reach_each_other(path):
     ("H100-topology", "h100", 8, 16, 16), ("topo_8A100_4CX6", "a100", 8, 5, 16),
     ("ndv5-topo", "generic", 8, 8, 0), ("topo_16p1h", "mi250x", 16, 8, 56),
     ("topo_3p_pcie", "mi210", 3, 1, 0), ("g5.48xl-topo", "generic", 8, 1, 0),
-    ("ncv4-topo", "a100", 4, 1, 0),
+    ("ncv4-topo", "a100", 4, 1, 0), ("p4d-24xl-topo", "a100", 8, 4, 16),
 ])  # fmt: skip
 def test_real_machines_have_the_devices_their_makers_built_in(stem, device, gpus, nics, scale_up):
     (path,) = [path for path in REAL if path.stem == stem]

@@ -33,6 +33,9 @@ MALFORMED = {
     "external DTD": ('<!DOCTYPE system SYSTEM "x.dtd">' + PAIR, 1, "DOCTYPE"),
     "huge nesting": (system("<pci>\n" * 100_000), 65, "deeper"),
     "other root": ("<machine/>", 1, "<machine>"),
+    "graph file without a channel": (
+        '<graphs><graph id="0" pattern="4" speedintra="1" speedinter="1" typeintra="NVL" '
+        'typeinter="PIX"/></graphs>', 1, "no machine"),
     "graph file without a graph": ('<graphs version="1"></graphs>', 1, "no <graph>"),
     "other version": (system(cpu(TWICE), 7), 1, "version '7'"),
     "no cpu": (system(""), 1, "no <cpu>"),

@@ -364,6 +364,13 @@ def test_adaptive_is_close_to_spray_and_far_from_ecmp(shape):
     assert adaptive <= 0.6 * ecmp
 
 
+def test_flows_that_are_all_equally_slow_survive_rounding():
+    leaf, pod, up = np.array([0, 1], np.int32), np.array([0, 1], np.int32), np.full(2, 2.0)
+    for rate in np.linspace(1.0, 3.0, 97):
+        wiring = Clos(leaf, pod, up, np.array([2.0, rate]), 1, 1, "adaptive")
+        assert load(wiring, [0, 0, 0], [1, 1, 1]) == pytest.approx(3 / min(rate, 2.0))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_heavy_flows_are_kept_apart_by_adaptive(seed):
     src, dst = permutation(256, seed)
@@ -443,7 +450,7 @@ def test_the_hash_is_that_of_pythons_integers(seed, stream, one, two):
 
 def test_two_moves_of_one_try_never_enter_the_same_link():
     entered = np.array([[0, 0, 1, -1], [2, 3, 3, 4]])
-    moves = flows_module._apart(entered, np.array([1.0, 2.0, 3.0, 0.0]), 5)
+    moves = flows_module._apart(entered, np.array([1.0, 2.0, 3.0, 0.0]), np.full(6, -1))
     links = entered[:, moves].ravel()
     links = links[links >= 0]
     assert 2 in moves and 3 not in moves

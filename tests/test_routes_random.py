@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rccl_py import load
-from rccl_py.fabric import Domain, Listed, Planes, Searched, Wired
+from rccl_py.fabric import Domain, Hubs, Listed, Planes, Searched, Wired
 from rccl_py.links import LINKS
 from rccl_py.topology import inside
 from rccl_py.topology.build import SCALE_UP, add_link, add_pcie, new_graph
@@ -161,3 +161,12 @@ def test_a_torus_with_a_broken_link_goes_around_it(tmp_path):
     path.write_text(TORUS.format(n=16, dims=[4, 4], wrap="true"))
     domain = domain_of(load(path).without("gpu0", "gpu1").node)
     assert not isinstance(domain.inside, Wired) and len(taken(domain, 0, 1)) == 3
+
+
+def test_accelerators_on_one_switch_each_equal_listing_all_pairs(monkeypatch):
+    graph = load("mi300x-8-cpx").node
+    fast = domain_of(graph)
+    monkeypatch.setattr(inside, "_hubs", lambda g: None)
+    slow = domain_of(graph)
+    assert isinstance(fast.inside, Hubs) and isinstance(slow.inside, Listed)
+    same(fast, slow)

@@ -218,6 +218,19 @@ def test_zones_are_joined_by_their_gateways(read):
     assert links_of(topology, 0, 7) & links_of(topology, 1, 6)
 
 
+def test_a_vivaldi_zone_around_one_zone_adds_nothing(read):
+    inner = zone(hosts("a", "b") + link("l") + route("a", "b", "l"), name="inner")
+    assert latency(read(platform(zone(inner, "Vivaldi"))), 0, 1) == pytest.approx(1e-6)
+
+
+def test_a_zone_of_one_host_is_its_own_gateway(read):
+    topology = read(platform(zone(
+        cluster("0-1", router_id="r") + zone(hosts("h"), "None", "own") + link("l", "1MBps", "1ms")
+        + '<zoneRoute src="c" dst="own" gw_src="r" gw_dst="h"><link_ctn id="l"/></zoneRoute>'
+    )))  # fmt: skip
+    assert topology.ngpus == 3 and latency(topology, 0, 2) == pytest.approx(1.05e-3)
+
+
 def test_cabinets_host_links_and_as_spellings_of_version_4_are_read(read):
     text = platform(
         '<AS id="w" routing="Full"><AS id="c1" routing="Cluster">'
@@ -279,6 +292,7 @@ def test_profiles_and_limiters_are_said_not_read(read):
     (platform(zone(hosts("a") + route("a", "b", "1"))), 6, "'b' is not"),
     (platform(zone(hosts("a", "b") + route("a", "b", "1"))), 7, "link '1'"),
     (platform(zone(hosts("a"), "Vivaldi")), 4, "Vivaldi"),
+    (platform(zone(hosts("a"), "Wifi")), 4, "Wifi"),
     (platform(zone('<peer id="p"/>')), 5, "Vivaldi"),
     (platform(zone("".join(hosts(f"h{k}") for k in range(300)))), 3, "at most 256"),
     (HEAD.replace('dtd">', 'dtd" [<!ENTITY e "x">]>') + '<platform version="4.1"/>', 2, "DOCTYPE"),

@@ -318,6 +318,7 @@ def test_what_lscpu_prints_beside_it_tells_the_link_between_cpus(paste):
     ('[\n {"gpu": 0, "links": [{"gpu": 0, "num_hops": 0,}\n', 2, "not JSON"),
     ('[{"gpu": 0, "hops": {"gpu_1": 1}, "link_accessibility": {}}, {"gpu": 1}]', 1,
      "has none from"),
+    ('[{"gpu": "x", "num_hops": 1}]', 1, "no table of weights"),
     ('[1]\n"num_hops": 1', 1, "neither amd-smi's list"),
 ])  # fmt: skip
 def test_a_broken_paste_is_one_error_with_file_and_line(paste, text, line, what):
@@ -563,7 +564,9 @@ def machines(draw):
     for k, nic in enumerate(nics):
         graph.add_node(nic, kind="nic", index=k, host=0, port=LINKS["ib-400g"])
     for device in gpus + nics:
-        if places and draw(st.booleans() if device in gpus else st.just(True)):
+        if device in gpus and cpus and draw(st.integers(0, 4)) == 0:
+            add_link(graph, device, f"cpu{draw(st.integers(0, cpus - 1))}", LINKS["nvlink-c2c"])
+        elif places and (device in nics or draw(st.booleans())):
             add_pcie(graph, draw(st.sampled_from(places)), device, LINKS["pcie5-x16"])
     link = draw(st.sampled_from(["nvlink4", "xgmi-mi300", "ualink-200g"]))
     if draw(st.booleans()) and link != "xgmi-mi300":

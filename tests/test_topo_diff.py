@@ -100,6 +100,20 @@ def test_a_narrower_slot_is_said_as_lanes_of_its_generation():
     assert "GPU3 PCIe: gen5 x16 -> gen5 x8" in found
 
 
+def test_a_narrow_slot_above_a_bridge_is_said_with_the_bridge():
+    wide = new_graph("box")
+    wide.add_node("cpu0", kind="cpu", host=0)
+    for bridge in range(4):
+        wide.add_node(f"bridge{bridge}", kind="pci", host=0, busid=f"0000:{bridge}0:00.0")
+        add_pcie(wide, "cpu0", f"bridge{bridge}", GEN5)
+    for k, gpu in enumerate(add_gpus(wide, 8)):
+        add_pcie(wide, gpu, f"bridge{k // 2}", GEN5)
+    narrow = relinked(wide, "cpu0", "bridge1", 0.5)
+    expected = [f"GPU{k} PCIe: gen5 x16 -> gen5 x8 (above 0000:10:00.0)" for k in (2, 3)]
+    assert lines(wide, narrow) == expected
+    assert list(map(shown, suspects(machine(narrow)))) == expected
+
+
 def test_a_slower_port_is_said_in_bits():
     slow = mesh(nics=8)
     slow.nodes["nic4"]["port"] = LINKS["roce-200g"]

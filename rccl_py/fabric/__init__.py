@@ -6,7 +6,7 @@ NICs. Knows no topology file, no schedule, no byte size.
 
 from .domain import Domain
 from .fabric import Fabric
-from .inside import Found, Inside, Listed, Planes, Searched, Wired
+from .inside import Found, Hubs, Inside, Listed, Planes, Searched, Wired
 from .tables import F64, I64, Routes, Table, expand
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Domain",
     "Fabric",
     "Found",
+    "Hubs",
     "Inside",
     "Listed",
     "Planes",

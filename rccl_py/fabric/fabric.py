@@ -12,7 +12,7 @@ switch, every NIC's cable back, and the links between switches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +27,10 @@ from .wiring import Wiring
 __all__ = ["Fabric"]
 
 Columns = tuple[I64, I64, F64]
+
+
+def _nothing(_: float) -> float:
+    return 0.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,7 +56,8 @@ class Fabric:
     accelerator of each rank, counted over all nodes. wiring: the links between the NICs' switches,
     None for one node. staged: peers' NICs are used so that a message leaves on the rail it arrives
     on (PXN). hop: s per switch. launch: s per call. memory: B/s of one accelerator's memory (read
-    + write).
+    + write); reduction: B/s of reduced output. first_use: bytes of a new buffer to the s its
+    registration adds to the first call that uses it.
     """
 
     name: str
@@ -64,6 +69,8 @@ class Fabric:
     hop: float
     launch: float
     memory: float
+    reduction: float
+    first_use: Callable[[float], float] = _nothing
 
     @property
     def nranks(self) -> int:
@@ -178,13 +185,16 @@ class Fabric:
             which = np.unravel_index(int(key), (len(self.domains),) * len(nodes))
             yield tuple(self.domains[int(k)] for k in which), np.flatnonzero(number == key)
 
-    def routes(self, src: I32, dst: I32) -> Routes:
-        """Return the links each transfer src[i] -> dst[i] crosses; none where src == dst."""
+    def routes(self, src: I32, dst: I32, weight: F64 | None = None) -> Routes:
+        """Return the links each transfer src[i] -> dst[i] crosses; none where src == dst.
+
+        weight: float64[len(src)], how much each moves; adaptive routing looks at it.
+        """
         near = self.node[src] == self.node[dst]
         parts = self._near(np.flatnonzero(near), src, dst)
         far = np.flatnonzero(~near)
         if len(far):
-            parts += self._far(far, src[far], dst[far])
+            parts += self._far(far, src, dst, weight)
         return joined(parts)
 
     def _near(self, rows: I64, src: I32, dst: I32) -> list[Columns]:
@@ -197,8 +207,9 @@ class Fabric:
             parts.append((ranks[found.row], link, found.share))
         return parts
 
-    def _far(self, rows: I64, src: I32, dst: I32) -> list[Columns]:
-        """Return the routes of transfers between nodes: out, over the network, in."""
+    def _far(self, rows: I64, src: I32, dst: I32, weight: F64 | None) -> list[Columns]:
+        """Return the routes of the transfers `rows`, between nodes: out, over the network, in."""
+        src, dst = src[rows], dst[rows]
         parts: list[Columns] = []
         ports: list[tuple[I64, I64, I64, F64]] = []
         for (source, target), at in self._kinds(self.node[src], self.node[dst]):
@@ -216,15 +227,16 @@ class Fabric:
             out = self.first_port[self.node[src[at]]][flows.row] + source.nic[flows.leaving]
             back = self.first_port[self.node[dst[at]]][flows.row] + target.nic[flows.entering]
             ports.append((row[flows.row], out, back, flows.share))
-        parts += self._network(*(np.concatenate(c) for c in zip(*ports)))
-        return parts
+        row, out, back, share = (np.concatenate(c) for c in zip(*ports))
+        heavy = share if weight is None else share * weight[row]
+        return parts + self._network(row, out, back, share, heavy)
 
-    def _network(self, row: I64, out: I64, into: I64, share: F64) -> list[Columns]:
+    def _network(self, row: I64, out: I64, into: I64, share: F64, heavy: F64) -> list[Columns]:
         """Return cables and wiring of flows from port to port."""
         if self.wiring is None:
             return []
         first, ports = self.cables, self.ports
-        flow, link, part = self.wiring.routes(out, into, share)
+        flow, link, part = self.wiring.routes(out, into, heavy)
         return [
             (row, first + out, share),
             (row, first + ports + into, share),

@@ -108,12 +108,14 @@ def _settle(how: Placement, links: I64, flow: I64, keys: tuple[I64, I64, I64], h
     n = len(how.bandwidth)
     bandwidth = np.append(how.bandwidth, np.inf)  # link -1 is the last: free, always at time 0
     load, idle = _loads(links, heavy, n), 0
+    owner = np.full(n + 1, -1, dtype=np.int64)
     for turn in range(ROUNDS):
         if idle == IDLE:
             return
         idle += 1
-        cost = (load / bandwidth)[links].max(axis=0)
-        busy = np.flatnonzero(2 * cost >= cost.mean() + cost.max())  # the slow half of the range
+        cost = (load[links] / bandwidth[links]).max(axis=0)
+        slow = (cost.mean() + cost.max()) / 2 * (1 - 1e-9)  # equal costs may round below their mean
+        busy = np.flatnonzero(cost >= slow)
         stride = -(-len(busy) // MOST)
         busy = busy[turn % stride :: stride]
         for again in range(TRIES):
@@ -123,11 +125,14 @@ def _settle(how: Placement, links: I64, flow: I64, keys: tuple[I64, I64, I64], h
             same, piece = new == old, heavy[busy]
             entered, left = np.where(same, -1, new), np.where(same, -1, old)
             after = load[entered] + np.where(entered < 0, 0.0, piece)
-            gain = (load / bandwidth)[left].max(axis=0) - (after / bandwidth[entered]).max(axis=0)
-            moves = _apart(entered, gain, n)
+            now = load[left] / bandwidth[left]
+            gain = now.max(axis=0) - (after / bandwidth[entered]).max(axis=0)
+            moves = _apart(entered, gain, owner)
             idle = 0 if len(moves) else idle
-            load += _loads(entered[:, moves], piece[moves], n)
-            load -= _loads(left[:, moves], piece[moves], n)
+            for hop in range(len(entered)):
+                np.add.at(load, entered[hop, moves], piece[moves])
+                np.subtract.at(load, left[hop, moves], piece[moves])
+            load[n] = 0.0
             links[:, busy[moves]] = new[:, moves]
 
 
@@ -140,14 +145,16 @@ def _loads(links: I64, heavy: F64, n: int) -> F64:
     return load
 
 
-def _apart(entered: I64, gain: F64, n: int) -> I64:
-    """Return columns that gain, no two of which enter the same link; larger gains go first."""
+def _apart(entered: I64, gain: F64, owner: I64) -> I64:
+    """Return columns that gain, no two of which enter the same link; larger gains go first.
+
+    owner: int64[nlinks + 1] to write to; what it held does not matter.
+    """
     most = gain.max(initial=0.0)
     wish = np.flatnonzero(gain > 1e-9 * most)
     level = (gain[wish] * (65535 / most)).astype(np.uint16) if len(wish) else wish
     wish = wish[np.argsort(level, kind="stable")]  # 16 bits: NumPy sorts them by radix
     wanted = entered[:, wish]
-    owner = np.full(n + 1, -1, dtype=np.int64)
     for hop in wanted:
         owner[hop] = wish  # the last to write a link owns it
     moves: I64 = wish[((owner[wanted] == wish) | (wanted < 0)).all(axis=0)]

@@ -1,7 +1,8 @@
 """Routes between the accelerators of one scale-up domain, as arrays.
 
-Owns four ways to hold them, one protocol: all pairs listed; switch planes, whose routes follow
-from the widths of each accelerator's links; a torus, whose routes follow from coordinates; and
+Owns five ways to hold them, one protocol: all pairs listed; switch planes, whose routes follow
+from the widths of each accelerator's links; accelerators on one switch each, whose routes are
+those of their switches; a torus, whose routes follow from coordinates; and
 any other large graph, searched from a source when that source is first asked for. Numbers i, j
 are accelerators of the domain, links are the domain's own. Knows no graph and no rank.
 """
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from .tables import F64, I64, Routes, Table, expand, joined
 
-__all__ = ["Found", "Inside", "Listed", "Planes", "Searched", "Wired"]
+__all__ = ["Found", "Hubs", "Inside", "Listed", "Planes", "Searched", "Wired"]
 
 Index = npt.NDArray[np.integer]
 
@@ -131,7 +132,59 @@ class Planes:
         return np.ones(len(i), dtype=bool)
 
 
-class Wiring(Protocol):
+@dataclass(frozen=True, eq=False, slots=True)
+class Hubs:
+    """Every accelerator on one switch: up to it, from switch to switch, down to the other.
+
+    up, down: int64[m], the link to and from that switch; hub: int64[m], its number. between: the
+    routes of `hubs` switches, keyed a * hubs + b.
+    """
+
+    up: I64
+    down: I64
+    hub: I64
+    hubs: int
+    between: Found
+    link_latency: F64  # float64[3, nlinks]
+    link_message: F64
+
+    def _key(self, i: Index, j: Index) -> I64:
+        return np.asarray(self.hub[i] * self.hubs + self.hub[j])
+
+    def routes(self, i: Index, j: Index) -> Routes:
+        """Return the links of each pair."""
+        far = np.flatnonzero(np.asarray(i) != np.asarray(j))
+        i, j = np.asarray(i)[far], np.asarray(j)[far]
+        row, entry = expand(self.between.table.ptr, self._key(i, j))
+        link, share = self.between.table.link[entry], self.between.table.share[entry]
+        one = np.ones(len(far))
+        return joined(
+            [(far, self.up[i], one), (far[row], link.astype(np.int64), share),
+             (far, self.down[j], one)]
+        )  # fmt: skip
+
+    def latency(self, i: Index, j: Index) -> F64:
+        """Return float64[3, k] s."""
+        ends = self.link_latency[:, self.up[i]] + self.link_latency[:, self.down[j]]
+        both = ends + self.between.latency[:, self._key(i, j)]
+        return np.where(np.asarray(i) == np.asarray(j), 0.0, both)
+
+    def message(self, i: Index, j: Index) -> F64:
+        """Return float64[k] s."""
+        ends = np.maximum(self.link_message[self.up[i]], self.link_message[self.down[j]])
+        both = np.maximum(ends, self.between.message[self._key(i, j)])
+        return np.where(np.asarray(i) == np.asarray(j), 0.0, both)
+
+    def reaches(self, i: Index, j: Index) -> npt.NDArray[np.bool_]:
+        """Return where the switches are joined."""
+        return self.between.done[self._key(i, j)]
+
+    def coherent(self, i: Index, j: Index) -> npt.NDArray[np.bool_]:
+        """Return True: switches join scale-up links."""
+        return np.ones(len(i), dtype=bool)
+
+
+class Grid(Protocol):
     """What `Wired` asks of a structured graph whose vertices are the accelerators."""
 
     def routes(self, src: I64, dst: I64) -> tuple[I64, I64, F64]:
@@ -144,14 +197,16 @@ class Wiring(Protocol):
 @dataclass(frozen=True, eq=False, slots=True)
 class Wired:
     """A torus of accelerators: routes are computed. `hop`: float64[3] s for the first link, and
-    `further` s for each after it, which relays without a hand-shake.
+    `further` s for each after it, which relays without a hand-shake. loads: whether peers load and
+    store over its links.
     """
 
-    graph: Wiring
+    graph: Grid
     link: I64  # the domain's number of each of the graph's links
     hop: F64
     further: float
     sends: float
+    loads: bool
 
     def routes(self, i: Index, j: Index) -> Routes:
         """Return the links of each pair."""
@@ -173,8 +228,8 @@ class Wired:
         return np.ones(len(i), dtype=bool)
 
     def coherent(self, i: Index, j: Index) -> npt.NDArray[np.bool_]:
-        """Return True: its links are scale-up links."""
-        return np.ones(len(i), dtype=bool)
+        """Return whether its links are of a medium for that."""
+        return np.full(len(i), self.loads)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -87,7 +87,7 @@ def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[flo
     if fabric.wiring is None:
         return
     wired = used[used >= own + 2 * ports]
-    layer = getattr(fabric.wiring, "layer", np.full(fabric.wiring.nlinks, -1))[
+    layer = fabric.wiring.layer[
         wired - own - 2 * ports
     ]
     for number in np.unique(layer[layer >= 0]):
@@ -177,7 +177,7 @@ def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], list[int]]]:
     if fabric.wiring is None:
         return
     ports = np.minimum(fabric.first_port[:-1], fabric.ports - 1)
-    for name, group in getattr(fabric.wiring, "parts", {}).items():
+    for name, group in fabric.wiring.parts.items():
         own = group[ports][fabric.node]  # that of the node's first NIC
         held = [ranks[own == v] for v in np.unique(own)]
         if len(held) > 1:

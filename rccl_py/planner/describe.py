@@ -87,6 +87,7 @@ def plan_as_dict(plan: Plan, planner: Planner) -> dict[str, object]:
         "busbw": plan.busbw,
         "bound": {"seconds": plan.bound.seconds, "cut": plan.bound.cut},
         "bottleneck": plan.bottleneck,
+        "first_call": plan.first_call,
         "candidates": [
             {
                 "algorithm": c.algorithm,

@@ -99,6 +99,17 @@ class Plan:
         """Predicted time over the lower bound."""
         return self.time / self.bound.seconds
 
+    @property
+    def first_call(self) -> float:
+        """The s that registering a new buffer adds to the first call that uses it."""
+        return self.profile.fabric.first_use(self.size)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the choice, the candidates, the bound, the bottleneck."""
+        from ..report_html import plan_html
+
+        return plan_html(self)
+
     def explain(self) -> str:
         """Return the choice, the bound, the bottleneck and every candidate as lines of text."""
         fabric = self.profile.fabric.name
@@ -110,6 +121,7 @@ class Plan:
             f"busbw {format_bandwidth(self.busbw)}",
             f"lower bound {format_time(self.bound.seconds)} ({self.gap:.2f}x): {self.bound.cut}",
             f"bottleneck  {self.bottleneck}",
+            f"first call  {format_time(self.first_call)} more with new buffers (registration)",
             "#",
             f"# {'algorithm':<22} {'proto':<7} {'channels':>8} {'pieces':>6} {'time (us)':>12}"
             "  why it lost",

@@ -23,13 +23,14 @@ _ODD = 24  # unusual links drawn by themselves
 
 
 def _groups(graph: Any, gpus: list[str]) -> list[tuple[str, list[str]]]:
-    """Return the accelerators by host; those of one large host by sixteens."""
+    """Return the accelerators by host; those of one large host by eights or sixteens."""
     hosts: dict[int, list[str]] = {}
     for v in gpus:
         hosts.setdefault(graph.nodes[v]["host"], []).append(v)
     if len(hosts) > 1:
         return [(f"host {h}", members) for h, members in hosts.items()]
-    parts = [gpus[k : k + 16] for k in range(0, len(gpus), 16)]
+    size = 8 if len(gpus) <= 32 else 16
+    parts = [gpus[k : k + size] for k in range(0, len(gpus), size)]
     return [("", part) for part in parts]
 
 
@@ -93,7 +94,7 @@ def band(graph: Any, gpus: list[str], switches: list[str], links: list[Link]) ->
         place[v] = (width * (c + 0.5) / min(per_row, len(switches)), band_h / 2 - 0.4 - 0.34 * r)
         panel.boxes.append(Box(*place[v], 0.66, 0.26, short(v, 9), "switch", 7))
     said = (
-        f"every GPU to each of {len(switches)} planes: {round(lanes, 3):g} lanes, "
+        f"every GPU to each of {len(switches)} planes: {_lanes(lanes)}, "
         f"{gigabytes(usual)}; all together {gigabytes(max(whole.values()))}"
     )
     panel.boxes.insert(0, Box(width / 2, 0.0, width + 0.2, band_h + 0.04, "", "band"))
@@ -116,6 +117,10 @@ def band(graph: Any, gpus: list[str], switches: list[str], links: list[Link]) ->
     low = -(band_h / 2 + 0.75 + block_h) - 0.25 if bottom else -band_h / 2 - 0.3
     _remaining(panel, groups[len(shown) :], width, low)
     return panel.fitted()
+
+
+def _lanes(count: float) -> str:
+    return "1 lane" if count == 1 else f"{round(count, 3):g} lanes"
 
 
 def _remaining(panel: Panel, groups: list[tuple[str, list[str]]], width: float, y: float) -> None:

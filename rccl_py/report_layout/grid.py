@@ -14,6 +14,7 @@ from .parts import Box, Line, Link, Panel, Point, Text, about, both
 __all__ = ["dense", "grid", "grid_dims"]
 
 _GRID = 256  # accelerators of a torus drawn one by one
+_WIDE = 16.5  # inches of slices side by side
 
 
 def grid_dims(graph: Any, gpus: list[str], links: list[Link]) -> tuple[int, ...]:
@@ -52,8 +53,9 @@ def grid(gpus: list[str], dims: tuple[int, ...], links: list[Link]) -> Panel:
     """Return a torus as rows and columns; a third size as slices side by side."""
     panel = Panel(f"scale-up: {' x '.join(map(str, dims))}, {about(links)}")
     slices, rows, columns = (1, *dims) if len(dims) == 2 else dims
-    shown = max(1, min(slices, _GRID // (rows * columns)))
     rows_shown, columns_shown = min(rows, 16), min(columns, 16)
+    fit = int(_WIDE / (columns_shown * 0.62 + 0.5))
+    shown = max(1, min(slices, _GRID // (rows * columns), fit))
     dx, dy, skew = 0.62, 0.55, columns_shown * 0.62 + 0.5
     place: dict[str, Point] = {}
     part: dict[str, int] = {}

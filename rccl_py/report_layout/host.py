@@ -13,6 +13,7 @@ Owns the order of devices on the page and which of a large host are drawn.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from ..topology.build import SCALE_UP, nics_of
@@ -40,9 +41,13 @@ def host_panel(graph: Any) -> Panel | None:
     count = len(nics_of(graph))
     ports = sorted({graph.nodes[v]["port"].bandwidth * 8 / 1e9 for v in nics_of(graph)})
     speeds = "/".join(f"{p:g}" for p in ports)
-    panel.title = f"host: PCIe{f', {count} NICs of {speeds} Gb/s' if count else ', no NICs'}"
+    panel.title = f"host: PCIe, {_counted(count)}{f' of {speeds} Gb/s' if count else ''}"
     panel.title += f" ({said})" if said else ""
     return panel.fitted()
+
+
+def _counted(nics: int) -> str:
+    return "no NICs" if not nics else "1 NIC" if nics == 1 else f"{nics} NICs"
 
 
 def _one_host(graph: Any, vertices: list[str]) -> tuple[set[str], str]:
@@ -62,14 +67,16 @@ def _one_host(graph: Any, vertices: list[str]) -> tuple[set[str], str]:
     chosen: set[str] = set()
     inside = set(kept)
     for v in kept:  # whole branches, until there are enough
-        if graph.nodes[v]["kind"] != "gpu" or len(leaves(chosen)) >= _LEAVES // 2:
+        if v in chosen or graph.nodes[v]["kind"] != "gpu" or len(leaves(chosen)) >= _LEAVES // 2:
             continue
         chosen.add(v)
         layer = [v]
         while layer:
-            layer = [w for u in layer for w in graph.successors(u) if w in inside
-                     and w not in chosen and graph.nodes[w]["kind"] in ("pci", "nic")]  # fmt: skip
-            chosen |= set(layer)
+            near = {w for u in layer for w in graph.successors(u) if w in inside
+                    and w not in chosen and graph.edges[u, w]["link"].medium not in SCALE_UP
+                    and graph.nodes[w]["kind"] != "cpu"}  # fmt: skip
+            chosen |= near
+            layer = [w for w in near if graph.nodes[w]["kind"] == "pci"]
     more = len(leaves(kept)) - len(leaves(chosen))
     return chosen, f"{said + ', ' if said else ''}{more} more devices"
 
@@ -130,13 +137,45 @@ def _tree(graph: Any, kept: set[str], links: list[Link]) -> Panel:
     return panel
 
 
+def _passes(a: Point, b: Point, place: dict[str, Point]) -> bool:
+    """Return whether something stands on the straight way between two devices of one row."""
+    low, high = sorted((a[0], b[0]))
+    return any(y == a[1] and low < x < high for x, y in place.values())
+
+
 def _paint(panel: Panel, graph: Any, place: dict[str, Point], links: list[Link]) -> None:
     width = widths_of(links, 3.0)
     for a, b, edge in links:
         if a in place and b in place:
-            panel.lines.append(Line(place[a], place[b], edge["bandwidth"], both(a, b), "dashed",
-                                    width(edge)))  # fmt: skip
+            ends = [place[a], place[b]]
+            if ends[0][1] == ends[1][1] and _passes(ends[0], ends[1], place):
+                # Over the heads of what stands between: two CPUs of one row.
+                middle = (ends[0][0] + ends[1][0]) / 2
+                ends.insert(1, (middle, ends[0][1] + 0.35 + 0.02 * abs(ends[0][0] - ends[1][0])))
+            for start, end in pairwise(ends):
+                panel.lines.append(Line(start, end, edge["bandwidth"], both(a, b), "dashed",
+                                        width(edge)))  # fmt: skip
     panel.boxes += [_host_box(graph, v, at) for v, at in place.items()]
+
+
+def _ranked(graph: Any, part: list[str], near: dict[str, list[str]]) -> list[list[str]]:
+    """Return GPUs, then PCI switches by their distance from a GPU, then NICs."""
+    gpus = [v for v in part if graph.nodes[v]["kind"] == "gpu"]
+    nics = [v for v in part if graph.nodes[v]["kind"] == "nic"]
+    rows, seen, layer = [gpus], set(gpus), gpus or part[:1]
+    while layer:
+        layer = list(
+            dict.fromkeys(
+                w
+                for u in layer
+                for w in near[u]
+                if w not in seen and graph.nodes[w]["kind"] == "pci"
+            )
+        )
+        seen |= set(layer)
+        rows.append(layer)
+    rest = [v for v in part if v not in seen and v not in nics]
+    return [row for row in [*rows, rest, nics] if row]
 
 
 def _columns(graph: Any, kept: set[str], links: list[Link]) -> Panel:
@@ -147,7 +186,7 @@ def _columns(graph: Any, kept: set[str], links: list[Link]) -> Panel:
         near.setdefault(a, []).append(b)
         near.setdefault(b, []).append(a)
     place: dict[str, Point] = {}
-    left, y = 0.0, 0.0
+    left, y, tall = 0.0, 0.0, 0
     for start in [v for v in graph if v in kept and v in near]:
         if start in place:
             continue
@@ -156,11 +195,12 @@ def _columns(graph: Any, kept: set[str], links: list[Link]) -> Panel:
         while layer:
             layer = [w for u in layer for w in near[u] if not (w in seen or seen.add(w))]  # type: ignore[func-returns-value]
             part += layer
-        rows = [[v for v in part if graph.nodes[v]["kind"] == kind]
-                for kind in ("gpu", "pci", "nic")]  # fmt: skip
+        rows = _ranked(graph, part, near)
         wide = 0.75 * max(map(len, rows))
         if left > 0 and left + wide > _COLUMNS:
-            left, y = 0.0, y - 2.2
+            left, y = 0.0, y - 0.7 * tall - 0.1
+            tall = 0
+        tall = max(tall, len(rows))
         for k, row in enumerate(rows):
             for i, v in enumerate(row):
                 place[v] = left + wide * (i + 0.5) / len(row), y - 0.7 * k

@@ -14,15 +14,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ..topology.build import Topology, nics_of
+from ..topology.build import Topology, gpus_of, nics_of
 from .parts import Box, Key, Line, Panel, Point, Text, both, gigabytes
 
 __all__ = ["network_panel"]
 
 _NODES = 16  # nodes drawn, of all groups together
-_CABLES = 136  # cables drawn one by one; else a line a node
+_CABLES = 72  # cables drawn one by one; else a line a node
 _GROUPS = 6  # groups of nodes drawn, whole or as a box
-_RING = 24  # groups of a dragonfly drawn
+_RING = 12  # groups of a dragonfly drawn
 _GRID = 12  # nodes a side of a torus drawn
 _NODE_W, _LEAF_W, _GAP = 0.92, 0.7, 0.14
 
@@ -112,6 +112,9 @@ def _tree(topology: Topology) -> Panel:
                                "group"))  # fmt: skip
         tops.append(((left + 0.75, 1.7), tops[-1][1], ()))
         left += 1.75
+    if topology.unlike:
+        said = f"* {len(topology.unlike)} node(s) are not as node0, which the other panels show"
+        panel.texts.append(Text((left - 0.35) / 2, -0.4, said, 8))
     many = len(plan.groups) + plan.more > 1
     if network.spine and (many or (rails and plan.nics > 1)):
         _spines(topology, panel, tops, left - 0.35, many)
@@ -136,8 +139,9 @@ def _spines(topology: Topology, panel: Panel, tops: list[tuple[Point, float, tup
         panel.boxes.append(Box(right / 2, 3.35, max(right, 2.4), 0.3,
                                f"core ({pods} pods joined)", "spine"))  # fmt: skip
         rate = sum(r for _, r, _ in tops) / network.pod_oversubscription
-        panel.lines.append(Line((right / 2, 2.77), (right / 2, 3.2), rate, (), "dotted", 4.0,
-                                f"{network.pod_oversubscription:g}:1"))  # fmt: skip
+        said = "" if network.pod_oversubscription == 1 else f"{network.pod_oversubscription:g}:1"
+        ends = (right / 2, 2.77), (right / 2, 3.2)
+        panel.lines.append(Line(*ends, rate, both("spines", "cores"), "dotted", 4.0, said))
 
 
 def _group(topology: Topology, plan: _Plan, number: int, part: tuple[int, int, int],
@@ -154,10 +158,12 @@ def _group(topology: Topology, plan: _Plan, number: int, part: tuple[int, int, i
     each = rails and plan.each
     width = max(wide, plan.nics * (_LEAF_W + 0.06) if each else 1.6)
     start = left + (width - wide) / 2
-    gpus = topology.gpus_per_node
+    unlike = dict(topology.unlike)
     for k in range(show):
         x = start + _NODE_W / 2 + k * (_NODE_W + _GAP)
-        panel.boxes.append(Box(x, 0.0, _NODE_W, 0.42, f"node{first + k}\n{gpus} GPUs", "node", 7))
+        gpus = len(gpus_of(unlike.get(first + k, topology.node)))
+        text = f"node{first + k}{'*' if first + k in unlike else ''}\n{gpus} GPUs"
+        panel.boxes.append(Box(x, 0.0, _NODE_W, 0.42, text, "node", 7))
         _cables(topology, plan, (number, first + k), x, (left, width))
     if hidden:
         x = start + _NODE_W / 2 + show * (_NODE_W + _GAP)
@@ -207,13 +213,15 @@ def _torus(topology: Topology) -> Panel:
     rate = topology.network.local_rate or _port(topology)
     for r in range(high):
         for c in range(wide):
-            x, y = c * 1.1, -r * 0.62
-            panel.boxes.append(Box(x, y, 0.8, 0.32, f"node{r * columns + c}", "node", 7))
+            x, y, at = c * 1.1, -r * 0.62, r * columns + c
+            panel.boxes.append(Box(x, y, 0.8, 0.32, f"node{at}", "node", 7))
             if c + 1 < wide:
-                panel.lines.append(Line((x, y), (x + 1.1, y), rate, (), "dotted", 2.0))
+                keys = both(f"node{at}", f"node{at + 1}")
+                panel.lines.append(Line((x, y), (x + 1.1, y), rate, keys, "dotted", 2.0))
             if r + 1 < high and (r + 1) % (dims[-2] if len(dims) > 1 else 1):
-                panel.lines.append(Line((x, y), (x, y - 0.62), rate, (), "dotted", 2.0))
-    said = f"torus {' x '.join(map(str, dims))}{'' if topology.network.wrap else ', not closed'}"
+                keys = both(f"node{at}", f"node{at + columns}")
+                panel.lines.append(Line((x, y), (x, y - 0.62), rate, keys, "dotted", 2.0))
+    said = f"torus {' x '.join(map(str, dims))}{', closed' if topology.network.wrap else ''}"
     left = topology.nodes - wide * high
     said += f"; {left} more nodes are not drawn" if left > 0 else ""
     panel.texts.append(Text((wide - 1) * 0.55, -high * 0.62, said, 8))
@@ -234,8 +242,9 @@ def _dragonfly(topology: Topology) -> Panel:
     ]
     rate = network.global_rate or _port(topology)
     for k, a in enumerate(place):
-        for b in place[k + 1 :]:
-            panel.lines.append(Line(a, b, rate, (), "dotted", 1.0))
+        for j in range(k + 1, shown):
+            keys = both(f"group{k}", f"group{j}")
+            panel.lines.append(Line(a, place[j], rate, keys, "dotted", 1.0))
         first = k * each
         last = min(first + each, topology.nodes) - 1
         text = f"group{k}\nnodes {first}-{last}" if first <= last else f"group{k}\nempty"

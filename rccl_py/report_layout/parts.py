@@ -90,6 +90,7 @@ class Panel:
     def fitted(self) -> Panel:
         """Return the panel moved so that everything lies inside its width and height."""
         spans = [(b.x - b.w / 2, b.x + b.w / 2, b.y - b.h / 2, b.y + b.h / 2) for b in self.boxes]
+        spans += [(x, x, y, y) for line in self.lines for x, y in (line.a, line.b)]
         for t in self.texts:
             w, h = letters(t.text, t.size)
             spans.append((t.x - w / 2, t.x + w / 2, t.y - h / 2, t.y + h / 2))

@@ -5,6 +5,7 @@ Owns which of them suits a node. Boxes do not overlap: every place is counted ou
     ring   direct links of up to 24 GPUs; wide links are kept short
     rows   GPUs below, switches above, each link by itself
     band   many GPUs and switch planes (see band)
+    packages  GPUs that hang on one switch each, such as partitions of a package
     grid   GPUs that form a torus or mesh in index order (see grid)
 """
 
@@ -17,18 +18,34 @@ from typing import Any
 from ..topology.build import SCALE_UP, gpus_of
 from .band import band
 from .grid import dense, grid, grid_dims
-from .parts import Box, Line, Link, Panel, Point, about, both, links_of, short, title_of, widths_of
+from .parts import (
+    Box,
+    Line,
+    Link,
+    Panel,
+    Point,
+    Text,
+    about,
+    both,
+    links_of,
+    short,
+    title_of,
+    widths_of,
+)
 
 __all__ = ["scale_up_panel"]
 
 _RING = 24  # accelerators drawn as a ring at most
 _EACH = 72  # links between accelerators and switches drawn one by one at most
-_ROW = 72  # accelerators drawn in one row
+_PACKAGE = 16  # accelerators of a package drawn inside it
+_ROW = 40  # accelerators drawn in one row
+_LEVEL = 24  # switches drawn in one row
 
 
 def scale_up_panel(graph: Any) -> Panel | None:
     """Return the picture of a node's scale-up links; None where it has none."""
-    links = links_of(graph, lambda link: link.medium in SCALE_UP)
+    links = [(a, b, e) for a, b, e in links_of(graph, lambda link: link.medium in SCALE_UP)
+             if {graph.nodes[a]["kind"], graph.nodes[b]["kind"]} <= {"gpu", "switch"}]  # fmt: skip
     if not links:
         return None
     gpus = gpus_of(graph)
@@ -39,6 +56,9 @@ def scale_up_panel(graph: Any) -> Panel | None:
         flat = kinds == {frozenset(("gpu", "switch"))}
         if flat and len(links) > _EACH:
             return band(graph, gpus, switches, links)
+        packages = _packages(graph, gpus, switches)
+        if packages and any(a in packages and b in packages for a, b, _ in links):
+            return _packaged(graph, packages, links)
         return _rows(graph, gpus, switches, links)
     dims = grid_dims(graph, gpus, links) if len(gpus) > 8 else ()
     if dims:
@@ -75,7 +95,7 @@ def _ordered(gpus: list[str], links: Sequence[Link]) -> list[str]:
 
 def _ring(graph: Any, gpus: list[str], links: list[Link]) -> Panel:
     panel, n = Panel(f"scale-up: {about(links)}"), len(gpus)
-    radius = max(1.9, 0.8 * n / (2 * math.pi) + 0.5)
+    radius = max(1.9, 1.05 * n / (2 * math.pi) + 0.5)
     order = _ordered(gpus, links) if len(links) < n * (n - 1) // 2 or len(
         {e["lanes"] for _, _, e in links}) > 1 else gpus  # fmt: skip
     place = {
@@ -93,6 +113,46 @@ def _ring(graph: Any, gpus: list[str], links: list[Link]) -> Panel:
         panel.lines.append(Line(place[a], place[b], edge["bandwidth"], both(a, b), "solid",
                                 width(edge), text, at))  # fmt: skip
     panel.boxes += [Box(*place[v], 0.62, 0.32, title_of(graph, v), "gpu") for v in gpus]
+    return panel.fitted()
+
+
+def _packages(graph: Any, gpus: list[str], switches: list[str]) -> dict[str, list[str]]:
+    """Return the GPUs of each switch, where every GPU hangs on one switch of few; else nothing."""
+    found: dict[str, list[str]] = {v: [] for v in switches}
+    for gpu in gpus:
+        on = [v for v in graph.successors(gpu) if v in found]
+        if len(on) != 1:
+            return {}
+        found[on[0]].append(gpu)
+    few = len(switches) <= _RING and all(0 < len(m) <= _PACKAGE for m in found.values())
+    return found if few else {}
+
+
+def _packaged(graph: Any, packages: dict[str, list[str]], links: list[Link]) -> Panel:
+    """Return a ring of packages that hold GPUs (partitions), and the links between packages."""
+    between = [link for link in links if link[0] in packages and link[1] in packages]
+    inside = [link for link in links if link not in between]
+    panel, n = Panel(f"scale-up: {about(between)} between packages"), len(packages)
+    across = 4
+    deep = -(-max(map(len, packages.values())) // across)
+    w, h = across * 0.36 + 0.2, deep * 0.3 + 0.36
+    radius = max(2.3, n * (w + 0.35) / (2 * math.pi))
+    turn = 2 * math.pi / n
+    place = {v: (radius * math.sin(turn * (k + 0.5)), radius * math.cos(turn * (k + 0.5)))
+             for k, v in enumerate(packages)}  # fmt: skip
+    width = widths_of(links)
+    for a, b, edge in between:
+        panel.lines.append(Line(place[a], place[b], edge["bandwidth"], both(a, b), "solid",
+                                width(edge)))  # fmt: skip
+    for v, members in packages.items():
+        x, y = place[v]
+        panel.boxes.append(Box(x, y, w, h + 0.06, " ", "group"))  # hides the ends of links
+        panel.boxes.append(Box(x, y + h / 2 - 0.13, w - 0.08, 0.24, short(v), "switch", 7))
+        for i, gpu in enumerate(members):
+            at = x + (i % across - (across - 1) / 2) * 0.36, y + h / 2 - 0.4 - (i // across) * 0.3
+            panel.boxes.append(Box(*at, 0.31, 0.25, str(graph.nodes[gpu]["index"]), "gpu", 7))
+    said = f"boxes below a package: its GPUs, {about(inside)} into it"
+    panel.texts.append(Text(0.0, -radius - h / 2 - 0.25, said, 8))
     return panel.fitted()
 
 
@@ -122,19 +182,21 @@ def _rows(graph: Any, gpus: list[str], switches: list[str], links: list[Link]) -
         return dense(graph, gpus, links)
     panel = Panel(f"scale-up: {about(links)}")
     levels = _layers(graph, switches, gpus)
-    widest = max(0.75 * len(gpus), *(1.05 * len(level) for level in levels))
+    if max(map(len, levels), default=0) > _LEVEL:
+        return dense(graph, gpus, links)
+    widest = max([0.75 * len(gpus), *(1.05 * len(level) for level in levels)])
     place = _spread(gpus, widest, 0.0)
     gap = max(1.7, 0.16 * widest)
     for k, level in enumerate(levels):
         place |= _spread(level, widest, gap * (k + 1))
     width, alpha = widths_of(links, 3.0), {e["lanes"] for _, _, e in links}
     said = len(alpha) > 1 and len(links) <= 28
-    for a, b, edge in links:
+    for a, b, edge in ((a, b, e) for a, b, e in links if a in place and b in place):
         text = f"x{round(edge['lanes'], 3):g}" if said else ""
         panel.lines.append(Line(place[a], place[b], edge["bandwidth"], both(a, b), "solid",
                                 width(edge), text, 0.3))  # fmt: skip
     panel.boxes += [Box(*place[v], 0.62, 0.32, title_of(graph, v), "gpu") for v in gpus]
-    small = 7.0 if max(len(v) for v in switches) > 10 else 8.0
+    small = 7.0 if max(map(len, switches)) > 10 else 8.0
     panel.boxes += [Box(*place[v], 0.95, 0.34, short(v), "switch", small)
                     for v in switches if v in place]  # fmt: skip
     return panel.fitted()

@@ -112,11 +112,11 @@ def _load(fabric: Fabric, messages: _Columns) -> _Load:
     all_src, all_dst, count = messages
     remote = all_src != all_dst
     # Where flows choose their way by what else is sent, all of them are handed over at once.
-    block = len(all_src) if getattr(fabric, "together", False) else _BLOCK
+    block = len(all_src) if fabric.together else _BLOCK
     for start in range(0, len(all_src), max(block, 1)):
         part = slice(start, start + block)
         src, dst = all_src[part], all_dst[part]
-        routes = fabric.routes(src, dst)
+        routes = fabric.routes(src, dst, count[part].astype(np.float64))
         weight = count[part][routes.row] * routes.share
         link += np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
         far = remote[part]
@@ -180,7 +180,7 @@ class Loads:
         self.fabric = fabric
         self.loaded = 0
         # Flows that choose their way by what else is sent are loaded a whole phase at a time.
-        self._together = bool(getattr(fabric, "together", False))
+        self._together = fabric.together
         self._known: dict[tuple[tuple[int, ...], ...], _Load] = {}
         self._kept: list[Phase] = []
         self._by_content: dict[bytes, _Load] = {}

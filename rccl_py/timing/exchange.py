@@ -55,7 +55,7 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
     if not len(group):
         return []
     count = int(group.max()) + 1
-    if count > 1 and getattr(fabric, "together", False):
+    if count > 1 and fabric.together:
         # Flows choose their way by what else is sent, which is only their own group here.
         return [exchange(fabric, *(c[group == g] for c in (src, dst, size))) for g in range(count)]
     detour = staged(fabric, src, dst)
@@ -69,7 +69,7 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
         for p in range(3):
             np.maximum.at(latency[p], which, hops[p])
         spent = _most(count, which, there, fabric.message(there, back))
-    routes = fabric.routes(there, back)
+    routes = fabric.routes(there, back, size[far])
     owner = which[routes.row]
     key, at = np.unique(owner * fabric.nlinks + routes.link, return_inverse=True)
     load = np.bincount(at, weights=size[far][routes.row] * routes.share, minlength=len(key))

@@ -29,14 +29,11 @@ Bools = npt.NDArray[np.bool_]
 
 
 def staged(fabric: Fabric, src: I32, dst: I32) -> Bools | None:
-    """Return which messages src[i] -> dst[i] pass a staging buffer; None: the fabric cannot say.
+    """Return which messages src[i] -> dst[i] pass a staging buffer; None where none does.
 
     A message to oneself passes none.
     """
-    coherent = getattr(fabric, "coherent", None)
-    if coherent is None or not len(src):
-        return None
-    found = np.asarray(~np.asarray(coherent(src, dst), dtype=bool) & (src != dst), dtype=bool)
+    found = np.asarray(~fabric.coherent(src, dst) & (src != dst), dtype=bool)
     return found if found.any() else None
 
 
@@ -62,7 +59,7 @@ class Work:
     def seconds(self, fabric: Fabric) -> float:
         """Return the s a byte of each unit takes the rank that needs longest."""
         # Without a rate of its own a device adds as fast as it reads two inputs and writes one.
-        rate = getattr(fabric, "reduction", 0.0) or fabric.memory / 3
+        rate = fabric.reduction
         moved = self.moved.max(initial=0.0) / fabric.memory
         return float(max(moved, self.reduced.max(initial=0.0) / rate))
 

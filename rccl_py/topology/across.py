@@ -11,9 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..errors import FabricError
 from ..fabric import F64, I64, Table
 from .build import SCALE_UP
-from .node_graph import Entries, NodeGraph, widest_shortest
+from .node_graph import NodeGraph, widest_shortest
 
 __all__ = ["Attached", "attached"]
 
@@ -34,19 +35,14 @@ class Attached:
 
 def _host_paths(g: NodeGraph, gpu: str) -> dict[str, list[str]]:
     """Return the paths of an accelerator to every NIC it reaches without a peer."""
-    paths = widest_shortest(
-        g,
-        gpu,
-        lambda a, b: g.medium(a, b) not in SCALE_UP,
-        lambda v: g.kind(v) in ("pci", "cpu"),
-    )
-    return {v: path for v, path in paths.items() if g.kind(v) == "nic"}
+    paths = widest_shortest(g.host, gpu, lambda v: g.kinds[v] in ("pci", "cpu"))
+    return {v: path for v, path in paths.items() if g.kinds[v] == "nic"}
 
 
 def _peer_paths(g: NodeGraph, gpu: str) -> dict[str, list[str]]:
     """Return the paths of an accelerator to every NIC, through peers too."""
-    paths = widest_shortest(g, gpu, lambda a, b: True, lambda v: g.kind(v) != "nic")
-    return {v: path for v, path in paths.items() if g.kind(v) == "nic"}
+    paths = widest_shortest(g.all_links, gpu, lambda v: g.kinds[v] != "nic")
+    return {v: path for v, path in paths.items() if g.kinds[v] == "nic"}
 
 
 def _nearest(paths: dict[str, list[str]], index: dict[str, int]) -> tuple[int, ...]:
@@ -75,39 +71,40 @@ def attached(g: NodeGraph) -> Attached:
     if index and not all(paths):
         paths = [own or _peer_paths(g, gpu) for gpu, own in zip(g.gpus, paths)]
     used = _shared_out([_nearest(own, index) for own in paths])
-    up: list[Entries] = []
-    down: list[Entries] = []
+    key: list[int] = []
+    links: list[tuple[int, int]] = []  # on the way to the NIC, and the same link back
     nic: list[int] = []
     wait: list[float] = []
     for own, nics in zip(paths, used):
         for q in nics:
             path = own[g.nics[q]]
-            up.append(_entries(g, len(nic), path))
-            down.append(_entries(g, len(nic), path[::-1]))
+            for a, b in pairwise(path):
+                if (b, a) not in g.number:
+                    raise FabricError(f"{a} -> {b} has no link back: {g.nics[q]} cannot be used")
+                key.append(len(nic))
+                links.append((g.number[a, b], g.number[b, a]))
             wait.append(_waited(g, path))
             nic.append(q)
     owner = np.full(len(index), -1, dtype=np.int32)
     for number in reversed(range(len(nic))):
         owner[nic[number]] = number
     ptr = np.concatenate([[0], np.cumsum([len(nics) for nics in used])]).astype(np.int64)
+    up, down = np.array(links, dtype=np.int64).reshape(-1, 2).T
+    whole = np.ones(len(key))
     return Attached(
         ptr,
         np.array(nic, dtype=np.int32),
-        Table.of(len(nic), up),
-        Table.of(len(nic), down),
+        Table.of(len(nic), [(key, up, whole)]),
+        Table.of(len(nic), [(key, down, whole)]),
         np.array(wait),
         owner,
     )
-
-
-def _entries(g: NodeGraph, key: int, path: list[str]) -> Entries:
-    edges = list(pairwise(path))
-    return np.full(len(edges), key), np.array([g.number[e] for e in edges]), np.ones(len(edges))
 
 
 def _waited(g: NodeGraph, path: list[str]) -> float:
     """Return the s that the hops of a path to a NIC add: PCI traversals, and links to peers."""
     waited = 0.0
     for a, b in pairwise(path):
-        waited += g.latency(a, b)[0] if g.medium(a, b) in SCALE_UP else _PCI_HOP
+        edge = g.edge(a, b)
+        waited += edge["latency"][0] if edge["link"].medium in SCALE_UP else _PCI_HOP
     return waited

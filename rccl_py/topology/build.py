@@ -37,7 +37,7 @@ __all__ = [
     "nics_of",
 ]
 
-SCALE_UP = frozenset({"xgmi", "nvlink", "ualink"})
+SCALE_UP = frozenset({"xgmi", "nvlink", "ualink", "ici"})
 """Media that may relay through an accelerator or a switch of their own."""
 
 
@@ -136,6 +136,12 @@ class Topology:
 
         return whole_graph(self)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: key figures, a picture, the path matrix."""
+        from ..report_html import topology_html
+
+        return topology_html(self)
+
     def with_link(self, a: str, b: str, lanes: float, node: int | None = None) -> Topology:
         """Return the machine with `lanes` left between vertices `a` and `b`; 0 removes the link.
 
@@ -232,10 +238,19 @@ def add_switches(
     planes = [f"{prefix}{k}" for k in range(switches)]
     for plane in planes:
         graph.add_node(plane, kind="switch")
-    for name in names:
-        for plane in planes:
-            _edge(graph, name, plane, link, lanes / switches, link.latency)
-            _edge(graph, plane, name, link, lanes / switches, (hop, hop, hop))
+    each = lanes / switches
+    raw = link.bandwidth * each
+    own = {
+        "link": link,
+        "lanes": each,
+        "raw": raw,
+        "bandwidth": raw * link.efficiency,
+        "latency": link.latency,
+        "message": link.message,
+    }
+    joins = [(name, plane) for name in names for plane in planes]
+    graph.add_edges_from(joins, **own)
+    graph.add_edges_from(((b, a) for a, b in joins), **{**own, "latency": (hop, hop, hop)})
 
 
 def add_nic(

@@ -21,7 +21,7 @@ from .figures import (
     scale_out_bisection,
     scale_up_bandwidth,
 )
-from .narrowest import host_links, scale_up_link
+from .narrowest import host_links, scale_up_link, where_narrow
 from .paths import gpu_matrix, nic_matrix
 
 __all__ = ["compare", "node_differences"]
@@ -154,7 +154,8 @@ def _host_differences(a: nx.DiGraph, b: nx.DiGraph, match: _Match) -> Iterator[D
     for name, (va, vb) in match.pairs.items():
         text = link_texts(ours.get(va), theirs.get(vb))
         if text:
-            yield Difference(name, *text, "pcie", len(match.pairs))
+            after = text[1] + where_narrow(b, vb, theirs.get(vb))
+            yield Difference(name, text[0], after, "pcie", len(match.pairs))
 
 
 def _port_differences(a: nx.DiGraph, b: nx.DiGraph, match: _Match) -> Iterator[Difference]:

@@ -46,6 +46,12 @@ class Difference:
     what: str
     of: int = 0
 
+    @property
+    def place(self) -> str:
+        """Where, and what of it: ``GPU3 - GPU5 link``."""
+        kind = {"link": " link", "path": " path", "pcie": " PCIe", "port": " port"}
+        return f"{self.where}{kind.get(self.what, '')}"
+
     def __str__(self) -> str:
         return shown(self)
 
@@ -57,8 +63,7 @@ def shown(difference: Difference) -> str:
         return f"{d.where} {'missing' if d.after == NONE else 'added'}"
     if d.what in ("order", "note"):
         return f"{d.where}: {d.after}"
-    kind = {"link": " link", "path": " path", "pcie": " PCIe", "port": " port"}.get(d.what, "")
-    return f"{d.where}{kind}: {d.before} -> {d.after}"
+    return f"{d.place}: {d.before} -> {d.after}"
 
 
 def summarised(differences: Iterable[Difference]) -> list[Difference]:

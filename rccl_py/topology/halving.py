@@ -6,9 +6,10 @@ ports, and on full meshes; else the least that is found. Knows no network betwee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -20,7 +21,7 @@ __all__ = ["node_bisection"]
 
 F64 = npt.NDArray[np.float64]
 _ENUMERATED = 16  # accelerators whose 6,435 halvings are all tried
-_FLOW_EDGES = 20_000  # links of a domain of several switch levels that max-flow is still run on
+_FLOW_EDGES = 6_000  # links, times halvings, of several switch levels that max-flow is run on
 _FLOW_TRIALS = 24  # halvings tried by max-flow: each costs a search through the whole domain
 _SWAPPED = 256  # accelerators up to which a halving is improved by swaps
 _SEED = 7  # of the halvings drawn at random: the same machine has the same figure
@@ -138,6 +139,17 @@ def _by_flow(graph: nx.DiGraph, attribute: str, side: F64) -> float:
     return float(nx.maximum_flow_value(flow, "from", "to"))
 
 
+def _own_links(graph: nx.DiGraph, attribute: str) -> float:
+    """Return what the first half of the accelerators can send, or the second half receive."""
+    gpus = gpus_of(graph)
+    first, second = gpus[: len(gpus) // 2], gpus[len(gpus) // 2 :]
+
+    def total(edges: Iterable[tuple[str, str, dict[str, Any]]]) -> float:
+        return float(sum(d[attribute] for _, _, d in edges if d["link"].medium in SCALE_UP))
+
+    return min(total(graph.out_edges(first, data=True)), total(graph.in_edges(second, data=True)))
+
+
 def node_bisection(graph: nx.DiGraph, attribute: str) -> tuple[float, bool, str]:
     """Return B/s over the worst halving, whether that is exact, and what it was read from.
 
@@ -147,13 +159,13 @@ def node_bisection(graph: nx.DiGraph, attribute: str) -> tuple[float, bool, str]
     if m < 2:
         return 0.0, True, "one accelerator has no other half"
     if domain.levels:
-        if graph.number_of_edges() > _FLOW_EDGES:
-            side = next(_guesses(m))
-            return _by_flow(graph, attribute, side), False, "max-flow between the first and the " \
-                "second half"  # fmt: skip
-        tried = list(islice(_guesses(m), _FLOW_TRIALS))
-        return (min(_by_flow(graph, attribute, side) for side in tried), False,
-                f"max-flow over {len(tried)} halvings")  # fmt: skip
+        edges = graph.number_of_edges()
+        if edges > _FLOW_EDGES:
+            return _own_links(graph, attribute), False, "the links of half the accelerators"
+        trials = max(1, min(_FLOW_TRIALS, _FLOW_EDGES // edges))
+        tried = list(islice(_guesses(m), trials))
+        flows = [_by_flow(graph, attribute, side) for side in tried]
+        return min(flows), False, f"max-flow over {len(tried)} halvings"
     if m <= _ENUMERATED:
         sides = _halvings(m)
         return float(_crossing(domain, sides).min()), True, f"all {len(sides) // 2} halvings"

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..fabric import F64, Found, Inside, Listed, Planes, Searched, Table, Wired
+from ..fabric import F64, Found, Hubs, Inside, Listed, Planes, Searched, Table, Wired
 from ..fabric.torus import Torus
 from .build import SCALE_UP
 from .node_graph import Entries, NodeGraph, widest_shortest
@@ -66,12 +66,12 @@ def _fill(g: NodeGraph, draft: _Draft, key: int, path: list[str]) -> None:
     media = [g.medium(*e) for e in edges]
     if not SCALE_UP.intersection(media):
         # A host path pays PCI's hand-shake once, however many bridges it crosses.
-        first = next((g.graph.edges[e]["link"] for e in edges if g.medium(*e) == "pci"), None)
+        first = next((g.edge(*e)["link"] for e in edges if g.medium(*e) == "pci"), None)
         if first is not None:
             draft.latency[:, key] += np.array(first.latency)
-    draft.message[key] = max(g.graph.edges[e]["message"] for e in edges)
+    draft.message[key] = max(g.edge(*e)["message"] for e in edges)
     draft.done[key] = True
-    draft.coherent[key] = all(medium in SCALE_UP or medium == "c2c" for medium in media)
+    draft.coherent[key] = all(g.edge(*e)["link"].coherent for e in edges)
 
 
 def _levels(g: NodeGraph, source: str) -> tuple[dict[str, int], dict[str, list[str]]]:
@@ -83,8 +83,8 @@ def _levels(g: NodeGraph, source: str) -> tuple[dict[str, int], dict[str, list[s
         for a in layer:
             if a != source and g.kind(a) != "switch":
                 continue  # a route through switches alone ends at the first accelerator
-            for b in g.graph.successors(a):
-                if g.medium(a, b) not in SCALE_UP or hops.get(b, hops[a] + 1) != hops[a] + 1:
+            for b, _ in g.scale_up.get(a, ()):
+                if hops.get(b, hops[a] + 1) != hops[a] + 1:
                     continue
                 if b not in hops:
                     hops[b] = hops[a] + 1
@@ -114,7 +114,7 @@ def _spread(g: NodeGraph, draft: _Draft, key: int, target: str, hops: dict[str, 
                     links.append(g.number[a, b])
                     shares.append(part)
                     waits += part * g.latency(a, b)
-                    message = max(message, g.graph.edges[a, b]["message"])
+                    message = max(message, g.edge(a, b)["message"])
                     earlier[a] = earlier.get(a, 0.0) + part
         flow = earlier
     draft.entries.append((np.full(len(links), key), np.array(links), np.array(shares)))
@@ -133,8 +133,8 @@ def _from(g: NodeGraph, draft: _Draft, i: int, first: int) -> None:
     a = g.gpus[i]
     index = {v: k for k, v in enumerate(g.gpus)}
     draft.done[first + i] = draft.coherent[first + i] = True
-    for b in g.graph.successors(a):
-        if b in index and g.medium(a, b) in SCALE_UP:
+    for b, _ in g.scale_up.get(a, ()):
+        if b in index:
             _fill(g, draft, first + index[b], [a, b])
 
     def still(targets: Iterable[int]) -> list[int]:
@@ -156,18 +156,11 @@ def _from(g: NodeGraph, draft: _Draft, i: int, first: int) -> None:
 
 
 def _over_peers(g: NodeGraph, a: str) -> dict[str, list[str]]:
-    return widest_shortest(
-        g, a, lambda x, y: g.medium(x, y) in SCALE_UP, lambda v: g.kind(v) != "nic"
-    )
+    return widest_shortest(g.scale_up, a, lambda v: g.kinds[v] != "nic")
 
 
 def _over_host(g: NodeGraph, a: str) -> dict[str, list[str]]:
-    return widest_shortest(
-        g,
-        a,
-        lambda x, y: g.medium(x, y) not in SCALE_UP,
-        lambda v: g.kind(v) in ("pci", "cpu"),
-    )
+    return widest_shortest(g.host, a, lambda v: g.kinds[v] in ("pci", "cpu"))
 
 
 def _planes(g: NodeGraph) -> Planes | None:
@@ -199,6 +192,46 @@ def _planes(g: NodeGraph) -> Planes | None:
     return own if joined.min(initial=1.0) > 0 else None
 
 
+def _hubs(g: NodeGraph) -> Hubs | None:
+    """Return the routes of a node whose accelerators have one scale-up link each, to a switch."""
+    index = {v: i for i, v in enumerate(g.gpus)}
+    switches = {v: k for k, v in enumerate(v for v in g.graph if g.kind(v) == "switch")}
+    up, down, hub = (np.full(len(index), -1, dtype=np.int64) for _ in range(3))
+    for number, (a, b, data) in enumerate(g.edges):
+        if data["link"].medium not in SCALE_UP:
+            continue
+        gpu, other, way = (a, b, up) if a in index else (b, a, down)
+        if gpu not in index:
+            continue
+        if other not in switches or way[index[gpu]] >= 0:
+            return None
+        if hub[index[gpu]] not in (-1, switches[other]):
+            return None
+        way[index[gpu]], hub[index[gpu]] = number, switches[other]
+    if min(up.min(initial=0), down.min(initial=0)) < 0:
+        return None
+    draft = _Draft.empty(len(switches) ** 2)
+    for a, k in switches.items():
+        hops, before = _levels(g, a)
+        for b, j in switches.items():
+            key = k * len(switches) + j
+            if a == b:
+                draft.done[key] = True
+            elif b in hops:
+                _spread(g, draft, key, b, hops, before)
+    if not draft.done.reshape(len(switches), -1)[np.ix_(np.unique(hub), np.unique(hub))].all():
+        return None
+    return Hubs(
+        up,
+        down,
+        hub,
+        len(switches),
+        draft.found(),
+        np.array(g.column("latency")).T,
+        np.array(g.column("message")),
+    )
+
+
 def _torus(g: NodeGraph) -> Wired | None:
     """Return the routes of an intact torus of accelerators, which builders mark by `torus`."""
     torus: Torus | None = g.graph.graph.get("torus")
@@ -208,9 +241,9 @@ def _torus(g: NodeGraph) -> Wired | None:
     numbers = []
     for a, b, rate in torus.edges():
         ends = (f"gpu{a.removeprefix('node')}", f"gpu{b.removeprefix('node')}")
-        if not g.graph.has_edge(*ends):
+        if ends not in g.number:
             return None
-        data = g.graph.edges[ends]
+        data = g.edge(*ends)
         efficiency = efficiency or data["bandwidth"] / rate
         if abs(data["bandwidth"] / rate - efficiency) > 1e-9:
             return None
@@ -219,13 +252,20 @@ def _torus(g: NodeGraph) -> Wired | None:
         return None
     first, relay = g.edges[numbers[0]][2], float(g.graph.graph["relay"])
     link = np.array(numbers, dtype=np.int64)
-    return Wired(torus, link, np.array(first["latency"]), relay, first["message"])
+    return Wired(
+        torus,
+        link,
+        np.array(first["latency"]),
+        relay,
+        first["message"],
+        first["link"].coherent,
+    )
 
 
 def inside_of(g: NodeGraph) -> Inside:
     """Return the routes between every two accelerators of a node; none where nothing joins them."""
     m = len(g.gpus)
-    structured = _torus(g) or _planes(g)
+    structured = _torus(g) or _planes(g) or _hubs(g)
     if structured is not None:
         return structured
     if m <= _LISTED:

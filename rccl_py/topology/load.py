@@ -33,9 +33,8 @@ def _folder() -> Path:
 
 def machine_names() -> dict[str, str]:
     """Return every installed machine's name and its one-line summary, by name."""
-    return {
-        path.stem: str(parsed(path).get("summary", "")) for path in sorted(_folder().glob("*.yaml"))
-    }
+    found = sorted(_folder().glob("*.yaml"), key=lambda path: path.stem)
+    return {path.stem: str(parsed(path).get("summary", "")) for path in found}
 
 
 def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
@@ -205,7 +204,7 @@ def load(
         "seed": seed,
     }
     given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
-    if topology.unlike and nodes is not None and nodes != topology.nodes:
+    if nodes is not None and nodes != topology.nodes and (topology.unlike or topology.place):
         topology = _cut(topology, nodes)
     joined = replace(
         topology, nodes=nodes or topology.nodes, network=replace(topology.network, **given)
@@ -228,11 +227,18 @@ def placed(topology: Topology, place: str | Sequence[int]) -> Topology:
 
 
 def _cut(topology: Topology, nodes: int) -> Topology:
-    """Return the first `nodes` nodes of a cluster of several kinds, which cannot be more."""
-    if nodes > topology.nodes:
+    """Return the first `nodes` nodes of a cluster of several kinds, which cannot be more.
+
+    A job that takes some accelerators only keeps those of them that are left.
+    """
+    if nodes > topology.nodes and topology.unlike:
         raise InvalidArgument(
             f"{topology.name}: {nodes} nodes asked for, but its nodes are of several kinds and "
             f"{topology.nodes}: write a file with more"
         )
     unlike = tuple((node, graph) for node, graph in topology.unlike if node < nodes)
-    return replace(topology, unlike=unlike)
+    few = replace(topology, unlike=unlike, nodes=nodes, place=())
+    place = tuple(k for k in topology.place if k < few.ngpus)
+    if topology.place and not place:
+        raise InvalidArgument(f"{topology.name}: none of its place is on the first {nodes} node(s)")
+    return replace(few, place=place)

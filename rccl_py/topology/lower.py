@@ -6,7 +6,10 @@ other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -14,8 +17,9 @@ import numpy as np
 from ..arguments import whole
 from ..errors import FabricError, InvalidArgument
 from ..fabric import Domain, Fabric
+from ..links import LinkType, first_call
 from .across import attached
-from .build import Topology
+from .build import Topology, nics_of
 from .inside import inside_of
 from .node_graph import numbered
 from .wire import wiring_of
@@ -166,6 +170,26 @@ def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabri
         network.hop,
         topology.device.launch,
         topology.device.memory,
+        topology.device.reduction_rate,
     )
     _require_reachable(fabric)
-    return fabric
+    peers = _peers(graphs[int(fabric.kind[fabric.node[0]])], fabric)
+    return replace(fabric, first_use=partial(first_call, topology.device, peers))
+
+
+def _peers(graph: nx.DiGraph, fabric: Fabric) -> dict[LinkType, int]:
+    """Return how many ranks the first rank reaches over each kind of link it has itself."""
+    node, local = int(fabric.node[0]), int(fabric.local[0])
+    domain = fabric.domains[int(fabric.kind[node])]
+    near = np.flatnonzero((fabric.node == node) & (np.arange(fabric.nranks) > 0))
+    found = domain.inside.routes(np.full(len(near), local), fabric.local[near])
+    own = found.link[domain.tail[found.link] == local]
+    rows = found.row[domain.tail[found.link] == local]
+    _, first = np.unique(rows, return_index=True)
+    links = [link for _, _, link in graph.edges(data="link")]
+    peers = Counter(links[k] for k in own[first].tolist())
+    far = fabric.nranks - 1 - len(near)
+    if far and domain.nnics:
+        nics = nics_of(graph)
+        peers[graph.nodes[nics[domain.nics_of(local)[0]]]["port"]] += far
+    return dict(peers)

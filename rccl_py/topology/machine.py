@@ -365,7 +365,8 @@ def topology_of(spec: MachineSpec, where: str) -> Topology:
         hung = _add_host(graph, groups, spec, table)
         _add_nics(graph, groups, hung, spec, table)
         if parts is not None:
-            device = replace(device, memory=device.memory / parts.count)
+            rate, count = device.reduction, parts.count
+            device = replace(device, memory=device.memory / count, reduction=rate / count)
         network = network_of(spec.network, "network")
         return Topology(
             spec.name,

@@ -35,7 +35,7 @@ class LinkSpec(Struct, forbid_unknown_fields=True):
     latency: str | tuple[str, str, str]
     source: Text
     efficiency: Annotated[float, Meta(gt=1e-6, le=1)] = 1.0
-    medium: Annotated[str, Meta(pattern="^(xgmi|nvlink|ualink|c2c|pci|cpu|net)$")] = "ualink"
+    medium: Annotated[str, Meta(pattern="^(xgmi|nvlink|ualink|ici|c2c|pci|cpu|net)$")] = "ualink"
     message: str = "0.05us"
 
 

@@ -12,7 +12,7 @@ import networkx as nx
 
 from .build import SCALE_UP
 
-__all__ = ["host_links", "scale_up_link"]
+__all__ = ["host_links", "scale_up_link", "where_narrow"]
 
 _Edge = dict[str, Any]
 
@@ -23,10 +23,18 @@ def scale_up_link(graph: nx.DiGraph, a: str, b: str) -> dict[str, Any] | None:
     return dict(data) if data and data["link"].medium in SCALE_UP else None
 
 
+def where_narrow(graph: nx.DiGraph, device: str, edge: _Edge | None) -> str:
+    """Return where a host link is, if it is not the device's own: `` (above 0000:05:00.0)``."""
+    if edge is None or edge["below"] == device:
+        return ""
+    return f" (above {graph.nodes[edge['below']].get('busid') or edge['below']})"
+
+
 def host_links(graph: nx.DiGraph, devices: Iterable[str]) -> dict[str, _Edge]:
     """Return the link that limits each device below its CPU: the narrowest on the way up.
 
-    Without CPUs, the link to its PCI switch. Devices without a host link are left out.
+    Without CPUs, the link to its PCI switch. Devices without a host link are left out. An edge's
+    attributes, and below: the vertex at its lower end, the device itself or a bridge above it.
     """
     cpus = [v for v in graph if graph.nodes[v]["kind"] == "cpu"]
     host = graph.subgraph(v for v in graph if graph.nodes[v]["kind"] in ("pci", "cpu"))
@@ -44,6 +52,6 @@ def host_links(graph: nx.DiGraph, devices: Iterable[str]) -> dict[str, _Edge]:
                 break
             edge = graph.edges[at, up]
             if device not in found or edge["bandwidth"] < found[device]["bandwidth"]:
-                found[device] = dict(edge)
+                found[device] = {**edge, "below": at}
             at, left = up, min(left - 1, depth.get(up, 0))
     return found

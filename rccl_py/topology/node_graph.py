@@ -14,12 +14,15 @@ import networkx as nx
 import numpy as np
 
 from ..fabric import F64
-from .build import gpus_of, nics_of
+from .build import SCALE_UP, gpus_of, nics_of
 
 __all__ = ["Entries", "NodeGraph", "numbered", "widest_shortest"]
 
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 """(key, link, share) columns of some routes."""
+
+Links = dict[str, list[tuple[str, float]]]
+"""Vertex -> (neighbour, usable B/s) of the links that leave it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,29 +40,60 @@ class NodeGraph:
         return {(a, b): i for i, (a, b, _) in enumerate(self.edges)}
 
     @cached_property
+    def kinds(self) -> dict[str, str]:
+        """What each vertex is: gpu, switch, nic, pci, cpu."""
+        return dict(self.graph.nodes(data="kind"))
+
+    @cached_property
+    def scale_up(self) -> Links:
+        """The scale-up links that leave each vertex."""
+        return self._links(lambda medium: medium in SCALE_UP)
+
+    @cached_property
+    def host(self) -> Links:
+        """The links of the host (PCI, coherent, sockets) that leave each vertex."""
+        return self._links(lambda medium: medium not in SCALE_UP)
+
+    @cached_property
+    def all_links(self) -> Links:
+        """All links that leave each vertex."""
+        return self._links(lambda medium: True)
+
+    def _links(self, fits: Callable[[str], bool]) -> Links:
+        found: Links = {}
+        for a, b, data in self.edges:
+            if fits(data["link"].medium):
+                found.setdefault(a, []).append((b, data["bandwidth"]))
+        return found
+
+    @cached_property
     def has_switches(self) -> bool:
         """Whether a vertex is a scale-up switch."""
-        return any(kind == "switch" for _, kind in self.graph.nodes(data="kind"))
+        return "switch" in self.kinds.values()
 
     def column(self, name: str) -> list[Any]:
         """Return an attribute of every link, by number."""
         return [data[name] for _, _, data in self.edges]
 
+    def edge(self, a: str, b: str) -> dict[str, Any]:
+        """Return the attributes of a link."""
+        return self.edges[self.number[a, b]][2]
+
     def bandwidth(self, a: str, b: str) -> float:
         """Usable B/s of a link."""
-        return float(self.graph.edges[a, b]["bandwidth"])
+        return float(self.edge(a, b)["bandwidth"])
 
     def latency(self, a: str, b: str) -> F64:
         """Seconds of a hop under LL, LL128, Simple."""
-        return np.array(self.graph.edges[a, b]["latency"])
+        return np.array(self.edge(a, b)["latency"])
 
     def kind(self, vertex: str) -> str:
         """What a vertex is: gpu, switch, nic, pci, cpu."""
-        return str(self.graph.nodes[vertex]["kind"])
+        return self.kinds[vertex]
 
     def medium(self, a: str, b: str) -> str:
         """What a link is made of: xgmi, nvlink, ualink, c2c, pci, cpu, net."""
-        return str(self.graph.edges[a, b]["link"].medium)
+        return str(self.edge(a, b)["link"].medium)
 
 
 def numbered(graph: nx.DiGraph) -> NodeGraph:
@@ -68,19 +102,22 @@ def numbered(graph: nx.DiGraph) -> NodeGraph:
 
 
 def widest_shortest(
-    g: NodeGraph, source: str, usable: Callable[[str, str], bool], through: Callable[[str], bool]
+    links: Links, source: str, through: Callable[[str], bool]
 ) -> dict[str, list[str]]:
-    """Return, per reachable vertex, the path with fewest hops and, among those, most bandwidth."""
+    """Return, per reachable vertex, the path with fewest hops and, among those, most bandwidth.
+
+    links: those that may be used; through: the vertices a path may pass.
+    """
     before: dict[str, str] = {}
     width = {source: np.inf}
     layer = [source]
     while layer:
         found: dict[str, tuple[float, str]] = {}
         for a in layer:
-            for b in g.graph.successors(a):
-                if b in width or not usable(a, b):
+            for b, bandwidth in links.get(a, ()):
+                if b in width:
                     continue
-                wide = min(width[a], g.bandwidth(a, b))
+                wide = min(width[a], bandwidth)
                 if b not in found or wide > found[b][0]:
                     found[b] = (wide, a)
         width.update({b: wide for b, (wide, _) in found.items()})

@@ -7,9 +7,9 @@ no route and knows no time (lower.py does). A pair has the first of these that f
     NV#    # NVLinks, direct or switched   PXB   several PCI bridges, no CPU
     XGMI#  # xGMI links                    C2C   coherent links to one CPU, no PCI
     UAL#   # UALink lanes                  P2C   a coherent link to the CPU, then PCI
-    NVB    through peer accelerators       PHB   through one CPU's host bridge
-    PXN    through a peer next to the NIC  SYS   through the link between CPUs
-    DIS    not reachable
+    ICI#   # links of a torus              PHB   through one CPU's host bridge
+    NVB    through peer accelerators       SYS   through the link between CPUs
+    PXN    through a peer next to the NIC  DIS   not reachable
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ LEGEND: dict[str, str] = {
     "NV": "that many NVLinks, direct or through switches",
     "XGMI": "that many xGMI (Infinity Fabric) links",
     "UAL": "that many UALink lanes, direct or through switches",
+    "ICI": "that many inter-chip links of a torus",
     "NVB": "scale-up links through one or more peer GPUs",
     "C2C": "coherent links to one CPU, no PCI",
     "PIX": "at most one PCI bridge",
@@ -41,7 +42,7 @@ LEGEND: dict[str, str] = {
 }
 """What each class means, nearest first; NV, XGMI and UAL are followed by a count."""
 
-_COUNTED = {"nvlink": "NV", "xgmi": "XGMI", "ualink": "UAL"}
+_COUNTED = {"nvlink": "NV", "xgmi": "XGMI", "ualink": "UAL", "ici": "ICI"}
 _HOST_KINDS = frozenset({"pci", "cpu"})
 _Paths = dict[str, list[str]]
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar
 
@@ -25,13 +26,13 @@ import networkx as nx
 from .build import SCALE_UP, Topology, gpus_of, nics_of
 from .diff import node_differences
 from .difference import NONE, Difference, link_text, port_text, within
-from .narrowest import host_links, scale_up_link
+from .narrowest import host_links, scale_up_link, where_narrow
 from .paths import LEGEND, nic_matrix
 
 __all__ = ["suspects"]
 
 _MAJORITY = 0.6  # assumed: a kind of link has a usual width when so many of its links have it
-_STRAY = 0.25  # assumed: more odd NICs than this are another network, such as management
+_STRAY = 0.25  # assumed: a larger part of odd ones is how the machine is built
 _MATRIX = 1 << 16  # pairs of an accelerator and a NIC whose path class is still looked up
 _UNLIKE = 32  # nodes of their own kind that are looked at
 _NEAREST = tuple(LEGEND)
@@ -64,14 +65,17 @@ def _title(graph: nx.DiGraph, vertex: str) -> str:
 
 
 def _one_way(graph: nx.DiGraph) -> Iterator[Difference]:
-    """Yield links that are not as wide back as there."""
+    """Yield links that are not as wide back as there, unless many are so by design."""
+    found = []
     for a, b, there in graph.edges(data=True):
         back = graph.get_edge_data(b, a)
         alike = back is not None and link_text(back) == link_text(there)
         if alike or (back is not None and (a, b) > (b, a)):
             continue
         where = f"{_title(graph, b)} -> {_title(graph, a)}"
-        yield Difference(where, link_text(there), link_text(back), "link")
+        found.append(Difference(where, link_text(there), link_text(back), "link"))
+    if len(found) <= _STRAY * graph.number_of_edges():
+        yield from found
 
 
 def _pairs(graph: nx.DiGraph) -> Iterator[Difference]:
@@ -128,9 +132,10 @@ def _pcie(graph: nx.DiGraph) -> Iterator[Difference]:
     for members in groups.values():
         texts = {_title(graph, v): link_text(links.get(v)) for v in members}
         wide = {link_text(links[v]): links[v]["bandwidth"] for v in members if v in links}
+        at = {_title(graph, v): where_narrow(graph, v, links.get(v)) for v in members}
         for d in _odd(texts, "pcie"):
             if wide.get(d.after, 0.0) < wide.get(d.before, 0.0):
-                yield d
+                yield replace(d, after=d.after + at[d.where])
 
 
 def _ports(graph: nx.DiGraph) -> Iterator[Difference]:

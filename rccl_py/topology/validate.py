@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..errors import RcclError
 from ..links import LINKS
 from .build import Topology, gpus_of, nics_of
-from .difference import link_text, port_text, shown, summarised
+from .difference import Difference, link_text, port_text, summarised
 from .lower import lower
 from .narrowest import host_links
 from .suspects import suspects
@@ -103,14 +103,15 @@ def _count(topology: Topology) -> Iterator[Finding]:
             yield Finding("note", where, f"{count} GPUs: an odd number, is one missing?")
 
 
+def _rather(d: Difference) -> str:
+    """Return what an odd place is, and what most others are."""
+    others = f"most others are {d.before}" if d.of else f"expected {d.before}"
+    return f"odd one out: {d.after}, {others}"
+
+
 def validate(topology: Topology) -> list[Finding]:
     """Return what there is to say of `topology`, the gravest first; never raises for a machine."""
-    odd = [
-        Finding(
-            "warning", "odd one out", f"{shown(d)} (most have {d.before})" if d.of else shown(d)
-        )
-        for d in summarised(suspects(topology))
-    ]
+    odd = [Finding("warning", d.place, _rather(d)) for d in summarised(suspects(topology))]
     found = [
         *_reach(topology),
         *_speeds(topology),

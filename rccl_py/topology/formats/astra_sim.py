@@ -44,6 +44,7 @@ from .foreign import (
 __all__ = ["is_astra_sim", "read_astra_sim"]
 
 _LIMIT = 64 << 10  # bytes; real files have four lines, and PyYAML reads some 100 kB/s
+_BRACKETS = 64  # real files have four lists; PyYAML is slow on many
 _GIGA = float(1 << 30)  # bw_GBps_to_Bpns() of common/NetworkFunction.cc
 _NANO = 1e9  # ns a second
 _MAX_DIMENSIONS = 12  # 2**12 NPUs are the limit, and a dimension has at least two
@@ -68,8 +69,14 @@ class _Value:
 def is_astra_sim(text: str) -> bool:
     """Say whether `text` looks like an ASTRA-sim analytical network file."""
     head = text[:_LIMIT]
-    return all(re.search(rf"(?m)(?:^|[{{,\s])[\"']?{key}[\"']?\s*:", head)
-               for key in ("topology", "npus_count"))  # fmt: skip
+
+    def has(key: str) -> bool:
+        return bool(re.search(rf"(?m)(?:^|[{{,\s])[\"']?{key}[\"']?[ \t]*:", head))
+
+    # Files of ASTRA-sim 1.x are recognised too, so that its reader says what to write instead.
+    return (has("npus_count") and has("topology")) or (
+        has("dimensions-count") and has("units-count")
+    )
 
 
 def _value(node: yaml.Node) -> _Value:
@@ -87,7 +94,7 @@ def _value(node: yaml.Node) -> _Value:
 
 
 def _mapping(path: Path, text: str) -> dict[str, _Value]:
-    """Return the file's top-level keys and values."""
+    """Return the file's top-level keys and values, known or not."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -110,14 +117,13 @@ def _mapping(path: Path, text: str) -> dict[str, _Value]:
                 f"{path}:{line}: {shown(name)} is of ASTRA-sim 1.x network files, which are not "
                 "read: give topology, npus_count, bandwidth and latency as ASTRA-sim 2 does"
             )
-        if name not in _KEYS:
-            near = difflib.get_close_matches(name, _KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_KEYS)}"
-            raise FormatError(f"{path}:{line}: key {shown(name)} is not known: {hint}")
         found[name] = _value(value)
     for name in _KEYS:
         if name not in found:
-            raise FormatError(f"{path}:1: key {name} is missing: one value a dimension is expected")
+            near = difflib.get_close_matches(name, [k for k in found if k not in _KEYS], 1)
+            hint = f" (is it {shown(near[0])} on line {found[near[0]].line}?)" if near else ""
+            raise FormatError(f"{path}:1: key {name} is missing{hint}: one value a dimension is "
+                              "expected")  # fmt: skip
     return found
 
 
@@ -172,8 +178,7 @@ class _Dimension:
     latency: float  # s a link
 
 
-def _dimensions(path: Path, text: str) -> list[_Dimension]:
-    found = _mapping(path, text)
+def _dimensions(path: Path, found: dict[str, _Value]) -> list[_Dimension]:
     items = {key: _items(path, key, found[key]) for key in _KEYS}
     n = len(items["topology"])
     for key in _KEYS[1:]:
@@ -230,7 +235,7 @@ def _build(graph: nx.DiGraph, kind: str, names: list[str], link: LinkType, switc
         join(graph, ((name, switch) for name in names), link)
 
 
-def _notes(dimensions: list[_Dimension]) -> tuple[str, ...]:
+def _notes(dimensions: list[_Dimension], found: dict[str, _Value]) -> tuple[str, ...]:
     shape = " x ".join(f"{d.kind}({d.npus})" for d in dimensions)
     notes = [
         f"ASTRA-sim {shape}: bandwidth is per link and direction, 1 GB/s = 2**30 B/s, and latency "
@@ -243,6 +248,9 @@ def _notes(dimensions: list[_Dimension]) -> tuple[str, ...]:
     if len(dimensions) > 1:
         notes.append("all dimensions are one scale-up domain; host is the coordinate beyond "
                      "dimension 0")  # fmt: skip
+    odd = [clean(name)[:40] for name in found if name not in _KEYS]
+    if odd:
+        notes.append(f"key(s) {', '.join(odd[:8])} are ignored, as ASTRA-sim does")
     return tuple(notes)
 
 
@@ -252,7 +260,12 @@ def read_astra_sim(path: Path) -> Topology:
     Raises FormatError (file, line, what is wrong).
     """
     text = read_text(path, "an ASTRA-sim network file", _LIMIT)
-    dimensions = _dimensions(path, text)
+    if text.lstrip()[:1] == "{":
+        text = text.replace("\t", " ")  # JSON may be indented by tabs, YAML may not
+    if text.count("[") + text.count("{") > _BRACKETS:
+        raise FormatError(f"{path}:1: no ASTRA-sim network file has so many brackets")
+    found = _mapping(path, text)
+    dimensions = _dimensions(path, found)
     npus = _check_size(path, dimensions)
     graph, stride = new_graph(path.stem), 1
     inner = dimensions[0].npus if len(dimensions) > 1 else npus
@@ -265,4 +278,4 @@ def read_astra_sim(path: Path) -> Topology:
         for k, names in enumerate(_groups(npus, stride, dimension.npus)):
             _build(graph, dimension.kind, names, link, f"d{d}-switch{k}")
         stride *= dimension.npus
-    return Topology(path.stem, graph, DEVICES["generic"], notes=_notes(dimensions))
+    return Topology(path.stem, graph, DEVICES["generic"], notes=_notes(dimensions, found))

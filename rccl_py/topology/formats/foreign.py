@@ -31,6 +31,7 @@ __all__ = [
     "parse_seconds",
     "read_text",
     "shown",
+    "without",
 ]
 
 TEXT_LIMIT = 8 << 20  # bytes
@@ -56,6 +57,21 @@ def shown(value: object) -> str:
     """Return `value` as a message quotes it: short and printable."""
     text = repr(value)
     return clean(text if len(text) <= 42 else text[:40] + "…")
+
+
+def without(text: str, opening: str, closing: str) -> str:
+    """Return `text` with the lines, but nothing else, of what stands between two marks.
+
+    A mark that is not closed takes the rest. One pass, however often a mark is opened.
+    """
+    kept, at = [], 0
+    while (start := text.find(opening, at)) >= 0:
+        kept.append(text[at:start])
+        end = text.find(closing, start + len(opening))
+        end = len(text) if end < 0 else end + len(closing)
+        kept.append("\n" * text.count("\n", start, end))
+        at = end
+    return "".join([*kept, text[at:]])
 
 
 def read_text(path: Path, what: str, limit: int = TEXT_LIMIT) -> str:

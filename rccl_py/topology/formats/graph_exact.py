@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import FormatError, InvalidArgument
 from ...fabric.torus import Torus
 from ...links import LINKS, Device, LinkType
-from ..build import Network, Topology
+from ..build import SCALE_UP, Network, Topology
 from .foreign import MAX_EDGES, MAX_GPUS, clean, shown
 from .graph_values import EDGE_VALUES, Document, Item, derived
 
@@ -205,8 +205,17 @@ def _graph(reader: _Reader, document: Document, values: Any, most: int) -> nx.Di
         _add_node(reader, graph, item, most)
     for item in document.edges:
         _add_edge(reader, graph, item)
+    for item in document.edges:
+        _need_way_back(graph, item)
     _check_indices(graph, document)
     return graph
+
+
+def _need_way_back(graph: nx.DiGraph, item: Item) -> None:
+    """Refuse a host link of one direction: what leaves a node by a NIC also enters by it."""
+    a, b = item.ends
+    if graph.edges[a, b]["link"].medium not in SCALE_UP and not graph.has_edge(b, a):
+        item.fail("target", f"{shown(a)} -> {shown(b)} has no way back, which links of a host need")
 
 
 def _unlike(reader: _Reader, document: Document, value: Any) -> tuple[tuple[int, nx.DiGraph], ...]:

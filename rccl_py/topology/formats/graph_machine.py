@@ -26,11 +26,11 @@ _LEAST = 1e6  # B/s: a graph that says 0 was never found; NCCL's own last resort
 _GPUS = 640  # NCCL holds 640 of a kind
 
 
-def _chosen(graphs: GraphFile, name: str) -> Graph:
+def _chosen(graphs: GraphFile, where: str) -> Graph:
     """Return the ring with most channels, else the first graph that has any."""
     found = [graph for graph in graphs.graphs if graph.channels]
     if not found:
-        raise FormatError(f"{name}: no <graph> of this graph file has a <channel>: no machine")
+        raise FormatError(f"{where}: no <graph> of this graph file has a <channel>: no machine")
     rings = [graph for graph in found if graph.pattern == "ring"]
     return max(rings, key=lambda graph: len(graph.channels)) if rings else found[0]
 
@@ -62,12 +62,15 @@ def _add_nics(graph: nx.DiGraph, chosen: Graph) -> None:
         add_pcie(graph, "cpu0", f"nic{k}", own)
 
 
-def topology_of_graphs(graphs: GraphFile, name: str, notes: Notes) -> Topology:
-    """Return a node that carries what the channels of `graphs` carry. Raises FormatError."""
-    chosen, graph = _chosen(graphs, name), new_graph(name)
+def topology_of_graphs(graphs: GraphFile, name: str, notes: Notes, where: str) -> Topology:
+    """Return a node that carries what the channels of `graphs` carry.
+
+    where: file and line, which open the FormatError of a file that has no channel.
+    """
+    chosen, graph = _chosen(graphs, where), new_graph(name)
     gpus = {gpu for channel in chosen.channels for gpu in channel.order}
     if len(gpus) > _GPUS:
-        raise FormatError(f"{name}: {len(gpus)} GPUs: at most {_GPUS} are accepted")
+        raise FormatError(f"{where}: {len(gpus)} GPUs: at most {_GPUS} are accepted")
     count = _add_gpus(graph, chosen)
     _add_nics(graph, chosen)
     notes.add(

@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ...errors import InvalidArgument
 from ..build import Topology
-from .foreign import clean, shown
+from .foreign import clean, shown, without
 from .graph_exact import topology_from
 from .graph_plain import plain_topology
 from .graph_values import Document, Item, document_of, is_own
@@ -36,7 +36,7 @@ _TRUE, _FALSE = ("true", "1"), ("false", "0")
 
 def is_graphml(text: str) -> bool:
     """Say whether `text` looks like a GraphML file."""
-    head = re.sub(r"<!--.*?-->", "", text[:65536], flags=re.DOTALL)
+    head = without(text[:65536], "<!--", "-->")
     return head.lstrip("\ufeff \t\r\n")[:1] == "<" and bool(
         re.search(r"<(\w+:)?graphml[\s>]", head)
     )

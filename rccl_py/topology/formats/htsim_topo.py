@@ -25,14 +25,23 @@ import networkx as nx
 from ...errors import FormatError
 from ...links import DEVICES, LinkType
 from ..build import Topology, new_graph
-from .foreign import MAX_EDGES, MAX_GPUS, bare_link, checked_rate, checked_time, read_text, shown
+from .foreign import (
+    MAX_EDGES,
+    MAX_GPUS,
+    bare_link,
+    checked_rate,
+    checked_time,
+    clean,
+    read_text,
+    shown,
+)
 
 __all__ = ["is_htsim", "read_htsim"]
 
 _WHAT = "an htsim topology"
 _HEAD = ("nodes", "tiers", "podsize")
 _TIER = ("downlink_speed_gbps", "radix_down", "radix_up", "downlink_latency_ns",
-         "switch_latency_ns", "oversubscribed", "bundle", "queue_down", "queue_up")  # fmt: skip
+         "switch_latency_ns", "oversubscribed", "bundle")  # fmt: skip
 _LARGEST = 10**9
 _NAMES = ("tor", "agg", "core")
 
@@ -49,7 +58,7 @@ class _Tier:
 def is_htsim(text: str) -> bool:
     """Say whether `text` looks like an htsim fat-tree description."""
     head = text[:65536]
-    return all(re.search(rf"(?im)^\s*{key}\s+\d", head) for key in _HEAD)
+    return all(re.search(rf"(?im)^[ \t]*{key}[ \t]+\d", head) for key in _HEAD)
 
 
 def _number(path: Path, line: int, key: str, words: list[str]) -> float:
@@ -62,17 +71,12 @@ def _number(path: Path, line: int, key: str, words: list[str]) -> float:
     return float(word)
 
 
-def _unknown(path: Path, line: int, word: str, known: tuple[str, ...]) -> FormatError:
-    near = difflib.get_close_matches(word.lower(), known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-    return FormatError(f"{path}:{line}: {shown(word)} is not known here: {hint}")
-
-
 @dataclass(slots=True)
 class _File:
     path: Path
     head: dict[str, int] = field(default_factory=dict)
     tiers: dict[int, _Tier] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
 
     def read(self, text: str) -> None:
         tier: _Tier | None = None
@@ -84,17 +88,28 @@ class _File:
             if key == "tier":
                 tier = self._tier(line, words)
             elif tier is None:
-                if key not in _HEAD:
-                    raise _unknown(self.path, line, words[0], (*_HEAD, "tier"))
+                if self._skip(line, words[0], (*_HEAD, "tier")):
+                    continue
                 if key in self.head:
                     raise FormatError(f"{self.path}:{line}: {words[0]} is given twice")
                 self.head[key] = int(_number(self.path, line, key, words))
             else:
-                if key not in _TIER:
-                    raise _unknown(self.path, line, words[0], (*_TIER, "tier"))
+                if self._skip(line, words[0], (*_TIER, "tier")):
+                    continue
                 if key in tier.values:
                     raise FormatError(f"{self.path}:{line}: {words[0]} is given twice in a tier")
                 tier.values[key] = (_number(self.path, line, key, words), line)
+
+    def _skip(self, line: int, word: str, known: tuple[str, ...]) -> bool:
+        """Say whether a key has no meaning here, as queue sizes have none; a misspelt one has."""
+        near = difflib.get_close_matches(word.lower(), known, 1, 0.75)
+        if word.lower() in known:
+            return False
+        if near:
+            raise FormatError(f"{self.path}:{line}: {shown(word)} is not known here: did you mean "
+                              f"{near[0]}?")  # fmt: skip
+        self.ignored.append(clean(word)[:40])
+        return True
 
     def _tier(self, line: int, words: list[str]) -> _Tier:
         number = _number(self.path, line, "tier", words)
@@ -257,4 +272,6 @@ def read_htsim(path: Path) -> Topology:
         f"{counts[2]} core switches: links at their rate, without packet headers and queues",
         "htsim hosts name no accelerator: launch and memory are assumed (generic device)",
     )
-    return Topology(path.stem, graph, DEVICES["generic"], notes=notes)
+    odd = ", ".join(dict.fromkeys(file.ignored[:64]))
+    more = (f"ignored: {odd}",) if odd else ()
+    return Topology(path.stem, graph, DEVICES["generic"], notes=notes + more)

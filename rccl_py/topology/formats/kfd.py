@@ -87,6 +87,8 @@ def _join_cpus(draft: _Draft) -> None:
     listed = [k for k in draft.links() if k.source in draft.cpus and k.target in draft.cpus]
     maker = "GenuineIntel" if any(k.kind == _QPI for k in listed) else "AuthenticAMD"
     row, remark = cpu_link("x86_64", maker, None, None)
+    for cpu in draft.cpus.values():  # who made them shows in the links alone; AMD assumed else
+        draft.graph.nodes[cpu].update(arch="x86_64", vendor=maker)
     pairs = sorted({(min(k.source, k.target), max(k.source, k.target)) for k in listed})
     for a, b in pairs:
         add_link(draft.graph, draft.cpus[a], draft.cpus[b], row)

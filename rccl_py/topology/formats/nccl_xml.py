@@ -2,12 +2,26 @@
 
 Owns which vertex and edge each element becomes. A <gpu> or a lone <net> stands for its PCI
 function, as in NCCL; other <pci> become bridges; NVSwitches become one vertex that every GPU
-reaches with all its links. What the file leaves open is assumed as NCCL assumes it and said in
-Topology.notes. Every failure is a FormatError that opens with file and line.
+reaches with all its links; several <gpu> of a function are partitions of a package. What the file
+leaves open is assumed as NCCL assumes it and said in Topology.notes. Every failure is a
+FormatError that opens with file and line.
 
     cpu0 --- pci0000:01:00.0 --+-- gpu0 ===xgmi=== gpu1
      | (socket link)           +-- nic0
     cpu1 --- …
+
+Rules for files that say too little, each a remark where it applied:
+
+* no <gpu>: PCI functions of class 0x0300, 0x0302, 0x0380, 0x12 are the accelerators, by bus id;
+  without any of those, leaf functions without class, by vendor, else the highest bus ids, a power
+  of two of them. Scale-up links are then unknown, but for eight modules that are only sold on
+  boards of eight (A100 SXM to B300, MI300X to MI355X, by PCI ids): those of the board.
+* no <net>: PCI network functions are the NICs, with the fastest port their PCIe link carries.
+* link_speed missing or unknown: gen 3; link_width missing or 0: x16 (NCCL).
+* CPU make missing: Intel UPI of 10 GB/s between sockets (NCCL). numaid missing: as they stand.
+* net speed absurd (above 1.6 Tb/s): what PCIe carries; 0 or less: 10 Gb/s (NCCL).
+* nvlink or xgmi to its own GPU or to a GPU not listed: dropped. Listed by one side: both ways.
+* no version: read as 1 or 2, which mean the same.
 """
 
 from __future__ import annotations
@@ -232,7 +246,8 @@ def _topology(root: Element, path: Path, notes: Notes, comments: list[Comment]) 
 
 def _built(root: Element, path: Path, notes: Notes, comments: list[Comment]) -> Topology:
     if root.name == "graphs":
-        return topology_of_graphs(graphs_of(root, notes), path.stem, notes)
+        where = f"{path}:{root.line}"
+        return topology_of_graphs(graphs_of(root, notes), path.stem, notes, where)
     exact = exact_of(comments, path)
     found = survey(_checked(root, notes), notes)
     device, arches = _devices(found, exact)

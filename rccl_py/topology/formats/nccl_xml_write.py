@@ -23,7 +23,8 @@ from ...links import DEVICES, LinkType
 from ..build import Topology, nics_of
 from .nccl_xml import parse_nccl_xml
 from .xml_exact import ExactEdges, exact_comment
-from .xml_plan import Figures, Item, Plan, plan_of
+from .xml_pci_tree import Figures
+from .xml_plan import Item, Plan, plan_of
 
 __all__ = ["write_nccl_xml"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import FormatError
 from ..build import Topology
-from .foreign import clean, read_text, shown
+from .foreign import MAX_EDGES, clean, read_text, shown
 from .graph_exact import topology_from
 from .graph_plain import plain_topology
 from .graph_values import Document, Item, document_of, is_own
@@ -22,14 +22,18 @@ from .graph_values import Document, Item, document_of, is_own
 __all__ = ["is_node_link", "read_node_link", "write_node_link"]
 
 _WHAT = "a node-link graph"
+_LONG = 50_000  # characters
 
 
 def is_node_link(text: str) -> bool:
-    """Say whether `text` looks like node-link JSON: an object with nodes, and edges or links."""
+    """Say whether `text` looks like node-link JSON: an object with nodes, and edges or links.
+
+    Of a long file the beginning is enough, which may show the vertices only.
+    """
     if text.lstrip("\ufeff \t\r\n")[:1] != "{":
         return False
-    has = {key for key in ("nodes", "edges", "links") if re.search(rf'"{key}"\s*:\s*\[', text)}
-    return "nodes" in has and len(has) > 1
+    has = {key for key in ("nodes", "edges", "links") if re.search(rf'"{key}"\s{{0,80}}:', text)}
+    return "nodes" in has and (len(has) > 1 or len(text) >= _LONG)
 
 
 def write_node_link(topology: Topology) -> str:
@@ -70,6 +74,8 @@ def _rows(path: Path, data: dict[str, Any], key: str) -> list[dict[str, Any]]:
     rows = data.get(key)
     if not isinstance(rows, list):
         raise FormatError(f"{path}: {key}: a list was expected, found {type(rows).__name__}")
+    if len(rows) > MAX_EDGES:
+        raise FormatError(f"{path}: {key}: {len(rows)} items: at most {MAX_EDGES} are read")
     for i, row in enumerate(rows):
         if not isinstance(row, dict):
             raise FormatError(f"{path}: {key}[{i}]: an object was expected, found {shown(row)}")

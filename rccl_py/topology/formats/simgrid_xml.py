@@ -18,7 +18,7 @@ import networkx as nx
 
 from ...links import DEVICES
 from ..build import Network, Topology, new_graph
-from .foreign import MAX_GPUS, shown
+from .foreign import MAX_GPUS, shown, without
 from .simgrid_cluster import (
     Cluster,
     as_nodes,
@@ -38,7 +38,7 @@ __all__ = ["is_simgrid", "read_simgrid"]
 _WHAT = "a SimGrid platform"
 _MAX_ROUTED = 256  # hosts whose routes are found pair by pair: 65,280 routes
 _ROUTING = {"full": "Full", "floyd": "Floyd", "dijkstra": "Dijkstra", "dijkstracache": "Dijkstra",
-            "cluster": "Cluster", "none": "None"}  # fmt: skip
+            "cluster": "Cluster", "none": "None", "vivaldi": "None"}  # fmt: skip
 _SILENT = {"prop", "config", "actor", "process", "random"}
 _REFUSED = {
     "peer": "Vivaldi coordinates have no links",
@@ -50,7 +50,7 @@ _REFUSED = {
 
 def is_simgrid(text: str) -> bool:
     """Say whether `text` looks like a SimGrid platform file."""
-    head = re.sub(r"<!--.*?-->", "", text[:65536], flags=re.DOTALL)
+    head = without(text[:65536], "<!--", "-->")
     return bool(re.search(r"<platform[\s>]", head)) and head.lstrip("\ufeff \t\r\n")[:1] == "<"
 
 
@@ -183,13 +183,18 @@ def _host_link(platform: _Platform, zone: Zone, part: Part) -> None:
 
 def _read_zone(platform: _Platform, part: Part, above: Zone | None) -> None:
     routing = part.text("routing")
-    known = _ROUTING.get(routing.lower())
+    known = _ROUTING.get(routing.lower())  # a Vivaldi zone around one other zone adds nothing
     if known is None:
         raise part.error(f"zone {shown(part.text('id'))}: routing {shown(routing)} is not read: "
                          "expected Full, Floyd, Dijkstra, Cluster or None")  # fmt: skip
-    zone = _new_zone(platform, part, known, above)
+    zone, homes = _new_zone(platform, part, known, above), 0
     for child in part.parts:
+        before = len(platform.hosts)
         _read_child(platform, zone, child)
+        homes += len(platform.hosts) > before
+    if routing.lower() == "vivaldi" and (homes > 1 or zone.points):
+        raise part.error(f"zone {shown(zone.id)} joins hosts by Vivaldi coordinates: only links "
+                         "are read")  # fmt: skip
 
 
 def _read_child(platform: _Platform, zone: Zone, child: Part) -> None:

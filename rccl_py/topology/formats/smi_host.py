@@ -191,15 +191,23 @@ def _add_switch_chip(graph: nx.DiGraph, above: str, pcie: LinkType) -> str:
 
 
 def _coherent(node: Node) -> set[int]:
-    """Return the GPUs with a coherent link to their CPU: those of a C2C or P2C pair."""
-    found: set[int] = set()
-    for (a, b), own in sorted(node.pairs.items()):
-        if own.kind == "C2C":
-            found |= {a, b}
-    for (a, b), own in sorted(node.pairs.items()):
-        if own.kind == "P2C" and not found & {a, b}:
-            found.add(a)
-    return {k for k in found if k < len(node.gpus)}
+    """Return the GPUs with a coherent link to their CPU: both of a C2C pair, one of a P2C pair."""
+    state: dict[int, bool] = dict.fromkeys(
+        range(len(node.gpus), len(node.gpus) + len(node.nics)), False
+    )
+    for pair, own in node.pairs.items():
+        if own.kind in ("C2C", "PHB"):
+            state.update(dict.fromkeys((k for k in pair if k < len(node.gpus)), own.kind == "C2C"))
+    mixed = sorted(pair for pair, own in node.pairs.items() if own.kind == "P2C")
+    while mixed:
+        # What is known of one tells the other; where nothing is, the first GPU has the link.
+        a, b = next((pair for pair in mixed if state.keys() & pair), mixed[0])
+        if a not in state and b not in state:
+            state[a] = True
+        state.setdefault(a, not state.get(b, False))
+        state.setdefault(b, not state[a])
+        mixed = [pair for pair in mixed if not state.keys() >= set(pair)]
+    return {k for k, linked in state.items() if linked and k < len(node.gpus)}
 
 
 def _join_cpus(graph: nx.DiGraph, node: Node, cpus: range) -> None:

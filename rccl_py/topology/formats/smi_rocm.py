@@ -25,6 +25,7 @@ from .xml_values import bus_id, bus_text
 
 __all__ = ["read_tables"]
 
+_GPU = re.compile(r"GPU(\d{1,4})", re.IGNORECASE)
 _NUMA = re.compile(r"GPU ?\[?(\d{1,4})\]?\s*:\s*\(Topology\) Numa (Node|Affinity):\s*(-?\d{1,4})\b")
 _BUS = re.compile(r"GPU\[(\d{1,4})\]\s*:\s*PCI Bus:\s*(\S{1,20})")
 _XGMI_WEIGHT = 15  # a link; kernel driver's kfd_crat.c
@@ -38,7 +39,8 @@ def read_tables(page: Page) -> Node:
     tables = read_all(page, node.notes)
     numa, buses = _numbers(page), _buses(page, tables.names)
     for k, name in enumerate(tables.names):
-        number = int(name[3:]) if name.upper().startswith("GPU") else k
+        counted = _GPU.fullmatch(name)
+        number = int(counted[1]) if counted else k
         own: dict[str, Any] = {"dev": number}
         if number in numa:
             own["numa"] = numa[number]
@@ -100,8 +102,6 @@ def _add_pairs(tables: Tables, node: Node) -> None:
         xgmi = _is_xgmi(tables, i, j)
         if xgmi is None:
             apart.append((i, j))
-            if told:
-                node.pairs[i, j] = Pair("DIS")
         elif xgmi:
             node.pairs[i, j] = _xgmi(tables, i, j, rated)
         else:
@@ -166,8 +166,9 @@ def _name_device(tables: Tables, node: Node) -> None:
     rates = [tables.rate(i, j)[0] for i, j in direct]
     if named is None:
         most = max((sum(k in pair for pair in direct) for k in range(len(node.gpus))), default=0)
-        untold = len(node.pairs) < len(node.gpus) * (len(node.gpus) - 1) // 2
-        relayed = untold or any(own.kind == "NVB" for own in node.pairs.values())
+        relayed = not TELLING & set(tables.grids) or any(
+            own.kind == "NVB" for own in node.pairs.values()
+        )
         named = amd_device(most, relayed, len(node.gpus), max(rates, default=0))
     node.device, remark = named
     node.notes.add(remark)

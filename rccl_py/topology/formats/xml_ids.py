@@ -21,6 +21,7 @@ __all__ = [
     "gpu_ids",
     "nic_ids",
     "nic_name",
+    "number_text",
 ]
 
 BRIDGE = {"class": "0x060400", "vendor": "0x11f8", "device": "0x4128",
@@ -74,6 +75,11 @@ class BusIds:
                 return self.keep(text)
 
 
+def number_text(number: int) -> str:
+    """Return a whole number as readers take it: decimal, beyond 18 digits 0x hex."""
+    return str(number) if abs(number) < 10**18 else f"{number:#x}"
+
+
 def cpu_ids(data: Mapping[str, Any], row: str, device: Device) -> dict[str, str]:
     """Return what tells a CPU's make: as given, else by the row between sockets, else a usual one.
 
@@ -81,7 +87,8 @@ def cpu_ids(data: Mapping[str, Any], row: str, device: Device) -> dict[str, str]
     """
     if data.get("arch") or data.get("vendor"):
         given = {k: data.get(k) for k in ("arch", "vendor", "familyid", "modelid")}
-        return {k: str(v) for k, v in given.items() if v not in (None, "")}
+        return {k: number_text(v) if isinstance(v, int) else str(v)
+                for k, v in given.items() if v not in (None, "")}  # fmt: skip
     usual = "xgmi-cpu" if device.arch.startswith("gfx") else "upi-spr"
     arch, vendor, family, model = _CPUS.get(row) or _CPUS[usual]
     if not vendor:
@@ -134,8 +141,8 @@ def device_attributes(data: Mapping[str, Any], device: Device) -> dict[str, str]
     arch, units = str(data.get("arch") or device.arch), data.get("sm")
     if arch.startswith("gfx"):
         count = _UNITS.get(arch) if units is None else units
-        own = {} if count is None else {"sm": str(count)}
+        own = {} if count is None else {"sm": number_text(int(count))}
         # RCCL writes its feature bits as `arch`; all known files have this number.
         return own | {"gcn": arch, "arch": "38911"}
     arch = arch.removeprefix("sm")
-    return {"sm": arch} if arch.isdecimal() else {}
+    return {"sm": number_text(int(arch))} if arch.isdecimal() else {}

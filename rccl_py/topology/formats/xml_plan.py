@@ -1,23 +1,21 @@
 """A machine's graph as the elements of a topology XML file, and what the file reads back to.
 
-Owns how a graph that need not be a PCI tree becomes one: bridges that share a GPU become one, what
-hangs from no CPU gets one, several switch planes become targets of one switch. Knows no text. What
-the format has no place for is a FormatError or a remark, never silently another machine.
+Owns which element each vertex and link becomes: several switch planes become targets of one
+switch, partitions list the links of their package. Knows no text. What the format has no place for
+is a FormatError or a remark, never silently another machine.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import networkx as nx
 
-from ...errors import FormatError
-from ...links import LINKS, LinkType, Triple
-from ..build import SCALE_UP, Topology, gpus_of, nics_of
+from ...links import LINKS, LinkType
+from ..build import SCALE_UP, Topology, nics_of
 from .xml_ids import (
     BusIds,
     bridge_ids,
@@ -26,18 +24,15 @@ from .xml_ids import (
     gpu_ids,
     nic_ids,
     nic_name,
+    number_text,
 )
-from .xml_values import host_link
+from .xml_pci_tree import Figures, PciTree, figures_of, plain, refused
+from .xml_values import PCIE_SPEEDS, host_link
 
-__all__ = ["Figures", "Item", "Plan", "plan_of"]
+__all__ = ["Item", "Plan", "plan_of"]
 
 _LIMIT = 640  # NCCL holds 640 of a kind
 _ELEMENTS_READ = 256  # NCCL_TOPO_XML_MAX_NODES, NCCL 2.19 to 2.30
-_SPEEDS = {
-    "pcie1-x16": "2.5 GT/s PCIe", "pcie2-x16": "5.0 GT/s PCIe", "pcie3-x16": "8.0 GT/s PCIe",
-    "pcie4-x16": "16.0 GT/s PCIe", "pcie5-x16": "32.0 GT/s PCIe", "pcie6-x16": "64.0 GT/s PCIe",
-    "pcie7-x16": "128.0 GT/s PCIe",
-}  # fmt: skip
 _WIDTH = 64  # lanes; what readers take for one link
 _ELEMENTS = {"nvlink": "nvlink", "xgmi": "xgmi", "ualink": "xgmi"}
 _SWITCH = "nvswitch0"
@@ -59,15 +54,6 @@ class Item:
         return 1 + sum(child.size() for child in self.children)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a directed edge carries."""
-
-    link: LinkType
-    lanes: float
-    latency: Triple
-
-
 @dataclass(slots=True)
 class Plan:
     """The <cpu> elements, the edges a reader must find (by its own names), and remarks."""
@@ -77,41 +63,33 @@ class Plan:
     remarks: list[str] = field(default_factory=list)
 
 
-def _figures(data: dict[str, Any]) -> Figures:
-    return Figures(data["link"], data["lanes"], tuple(data["latency"]))
-
-
-def _refuse(topology: Topology, why: str) -> FormatError:
-    return FormatError(f"{topology.name}: cannot be written as topology XML: {why}")
-
-
 def _check(topology: Topology) -> None:
     """Refuse vertices and edges that have no counterpart in the format."""
     graph = topology.node
     kinds = Counter(data["kind"] for _, data in graph.nodes(data=True))
     for kind, count in kinds.items():
         if kind not in ("gpu", "nic", "cpu", "pci", "switch"):
-            raise _refuse(topology, f"it has vertices of kind {kind}")
+            raise refused(topology, f"it has vertices of kind {kind}")
         if kind in ("gpu", "nic", "cpu") and count > _LIMIT:
-            raise _refuse(topology, f"{count} of kind {kind}: NCCL holds {_LIMIT}")
+            raise refused(topology, f"{count} of kind {kind}: NCCL holds {_LIMIT}")
     if "relay" in graph.graph:
-        raise _refuse(topology, "its accelerators relay for each other (a torus)")
+        raise refused(topology, "its accelerators relay for each other (a torus)")
     if not kinds["gpu"]:
-        raise _refuse(topology, "it has no accelerator")
+        raise refused(topology, "it has no accelerator")
     for a, b, data in graph.edges(data=True):
         if not graph.has_edge(b, a):
-            raise _refuse(topology, f"{a} -> {b} has no way back")
+            raise refused(topology, f"{a} -> {b} has no way back")
         back = graph.edges[b, a]
         if data["link"] != back["link"] or data["lanes"] != back["lanes"]:
-            raise _refuse(topology, f"{a} -> {b} and its way back carry different links")
+            raise refused(topology, f"{a} -> {b} and its way back carry different links")
         usable = data["link"].bandwidth * data["lanes"] * data["link"].efficiency
         if abs(data["bandwidth"] - usable) > 1e-6 * usable:
-            raise _refuse(topology, f"{a} -> {b} carries {data['bandwidth']:g} B/s, its link "
+            raise refused(topology, f"{a} -> {b} carries {data['bandwidth']:g} B/s, its link "
                                     f"{usable:g}: give it a link of its own")  # fmt: skip
         packaged = a.startswith("package") or b.startswith("package")
         kinds_here = {graph.nodes[a]["kind"], graph.nodes[b]["kind"]}
         if kinds_here == {"gpu", "nic"} or (kinds_here == {"switch"} and not packaged):
-            raise _refuse(topology, f"{a} is joined to {b} directly")
+            raise refused(topology, f"{a} is joined to {b} directly")
 
 
 class _Planner:
@@ -120,8 +98,11 @@ class _Planner:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.graph: nx.DiGraph = topology.node
-        self.data = dict(self.graph.nodes(data=True))
-        self.gpus, self.nics = gpus_of(self.graph), nics_of(self.graph)
+        self.pci = PciTree(topology)
+        self.data, self.tree, self.parent = self.pci.data, self.pci.tree, self.pci.parent
+        self.kind, self.host, self.refuse = self.pci.kind, self.pci.host, self.pci.refuse
+        self.remarks = self.pci.remarks
+        self.gpus, self.nics = self.pci.gpus, nics_of(self.graph)
         self.plan = Plan()
         self.ids = BusIds()
         for data in self.data.values():
@@ -130,11 +111,8 @@ class _Planner:
         self.hosts = sorted({self.host(v) for v in [*self.gpus, *self.nics]})
         self.bus: dict[str, str] = {}
         self.names: dict[str, str] = {}
-        self.tree = nx.Graph()
-        self.parent: dict[str, str] = {}
         self.items: dict[str, Item] = {}
         self.of_unit: dict[str, str] = {}
-        self.remarks: Counter[str] = Counter()
         self.packages: dict[str, str] = {}
         """The package of each partition: a switch that every one of its GPUs is a part of."""
         for gpu in self.gpus:
@@ -145,111 +123,6 @@ class _Planner:
     def unit(self, gpu: str) -> str:
         """Return the vertex that has a GPU's scale-up links: its package, else itself."""
         return self.packages.get(gpu, gpu)
-
-    def host(self, vertex: str) -> int:
-        return int(self.data.get(vertex, {}).get("host", 0))
-
-    def kind(self, vertex: str) -> str:
-        return str(self.data[vertex]["kind"]) if vertex in self.data else "cpu"
-
-    def refuse(self, why: str) -> FormatError:
-        return _refuse(self.topology, why)
-
-    # The PCI tree -----------------------------------------------------------------------------
-
-    def _host_edges(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Return the edges of the PCI tree, one a pair."""
-        order = {v: i for i, v in enumerate(self.graph)}
-        for a, b, data in self.graph.edges(data=True):
-            kinds = {self.kind(a), self.kind(b)}
-            coherent = kinds == {"gpu", "cpu"} and data["link"].medium == "c2c"
-            if order[a] > order[b] or data["link"].medium in SCALE_UP or coherent:
-                continue
-            if kinds <= {"cpu", "pci", "gpu", "nic"} and kinds != {"cpu"} and not data.get("peer"):
-                yield a, b, data
-
-    def _contract(self) -> None:
-        """Make one bridge of those that share a GPU: it has several links, of one kind, to it."""
-        tree = self.tree
-        tree.add_nodes_from(v for v in self.graph if self.kind(v) in ("cpu", "pci", "gpu", "nic"))
-        for a, b, data in self._host_edges():
-            tree.add_edge(a, b, figures=_figures(data))
-        for gpu in self.gpus:
-            above = [v for v in tree[gpu] if self.kind(v) == "pci"]
-            if len(above) < 2:
-                continue
-            links = {tree.edges[gpu, v]["figures"].link for v in above}
-            if len(links) > 1:
-                raise self.refuse(f"{gpu} hangs from bridges by links of {len(links)} kinds")
-            self.remarks[f"a GPU with {len(above)} PCIe ports is written with one as wide"] += 1
-            for other in above[1:]:
-                self._merge(above[0], other)
-
-    def _merge(self, into: str, other: str) -> None:
-        """Move the edges of bridge `other` to `into`, adding lanes where both have one."""
-        for neighbour in list(self.tree[other]):
-            own: Figures = self.tree.edges[other, neighbour]["figures"]
-            if self.tree.has_edge(into, neighbour):
-                old: Figures = self.tree.edges[into, neighbour]["figures"]
-                own = replace(old, lanes=old.lanes + own.lanes)
-            if neighbour != into:
-                self.tree.add_edge(into, neighbour, figures=own)
-        self.tree.remove_node(other)
-
-    def _give_cpus(self) -> None:
-        """Hang what hangs from no CPU from one of its host, invented where the host has none."""
-        below = self.tree.subgraph(v for v in self.tree if self.kind(v) != "cpu")
-        bare: dict[int, list[list[str]]] = {}
-        order = {v: i for i, v in enumerate(self.graph)}
-        for part in sorted(nx.connected_components(below), key=lambda c: min(order[v] for v in c)):
-            if not any(self.kind(n) == "cpu" for v in part for n in self.tree[v]):
-                own = sorted(part, key=order.__getitem__)
-                devices = [v for v in own if self.kind(v) != "pci"]
-                if devices:
-                    bare.setdefault(self.host(devices[0]), []).append(own)
-        for host, parts in bare.items():
-            cpus = [v for v in self.tree if self.kind(v) == "cpu" and self.host(v) == host]
-            if not cpus:
-                cpus = [f"cpu of host {host}, {k}" for k in range(min(2, len(parts)))]
-                self.data |= {v: {"kind": "cpu", "host": host, "numa": k}
-                              for k, v in enumerate(cpus)}  # fmt: skip
-                self.tree.add_nodes_from(cpus)
-                self.remarks["CPUs, their links and what joins them to PCIe are invented"] += 1
-            for k, part in enumerate(parts):
-                self._hang(part, cpus[k * len(cpus) // len(parts)])
-
-    def _hang(self, part: list[str], cpu: str) -> None:
-        bridges = [v for v in part if self.kind(v) == "pci"]
-        links = [d["figures"].link for v in part for _, _, d in self.tree.edges(v, data=True)]
-        named = [link for link in links if link.name in _SPEEDS]
-        link = max(named, key=lambda row: row.bandwidth, default=None)
-        for top in bridges[:1] or part:
-            self.tree.add_edge(cpu, top, figures=None if link is None else _of(link))
-
-    def _grow(self) -> None:
-        """Give every vertex its parent, nearest to a CPU first."""
-        cpus = [v for v in self.tree if self.kind(v) == "cpu"]
-        seen, queue = set(cpus), deque(cpus)
-        while queue:
-            vertex = queue.popleft()
-            if self.kind(vertex) in ("gpu", "nic"):
-                continue
-            for child in self.tree[vertex]:
-                if child not in seen:
-                    self.parent[child] = vertex
-                    seen.add(child)
-                    queue.append(child)
-        for vertex in self.tree:
-            if vertex not in seen and self.kind(vertex) != "pci":
-                raise self.refuse(f"{vertex} is reached only through another device")
-        for a, b in self.tree.edges:
-            if self.parent.get(a) != b and self.parent.get(b) != a and not self._bare(a, b):
-                raise self.refuse(f"{a} and {b} close a circle of PCIe links")
-
-    def _bare(self, *vertices: str) -> bool:
-        """Return whether one of them is a NIC without PCI function, which hangs from CPUs."""
-        nics = [v for v in vertices if self.kind(v) == "nic" and self.data[v].get("busid") == ""]
-        return any(all(self.kind(n) == "cpu" for n in self.tree[v]) for v in nics)
 
     # Elements ---------------------------------------------------------------------------------
 
@@ -264,10 +137,10 @@ class _Planner:
     def _function(self, vertex: str, ids: dict[str, str]) -> Item:
         own = self.tree.edges[vertex, self.parent[vertex]]["figures"]
         # A device without a PCIe link of its own has gen 5 x16 (assumed).
-        figures = _of(LINKS["pcie5-x16"]) if own is None else own
-        row = figures.link if figures.link.name in _SPEEDS else host_link(figures.link)
+        figures = plain(LINKS["pcie5-x16"]) if own is None else own
+        row = figures.link if figures.link.name in PCIE_SPEEDS else host_link(figures.link)
         width = min(max(round(figures.lanes * 16), 1), _WIDTH)
-        speed = {"link_speed": _SPEEDS[row.name], "link_width": str(width)}
+        speed = {"link_speed": PCIE_SPEEDS[row.name], "link_width": str(width)}
         given = self.data[vertex].get("busid")
         self.bus[vertex] = given or self.ids.new(self.host(vertex))
         return Item("pci", {"busid": self.bus[vertex], **ids, **speed})
@@ -283,7 +156,7 @@ class _Planner:
                                                 else self._ids(device, data))  # fmt: skip
             parent.children.append(self.items[vertex])
             return
-        if self._bare(vertex):
+        if self.pci.bare(vertex):
             parent.children += [Item("nic", {}, [self._net(vertex)])]
             for cpu in self.tree[vertex]:
                 if cpu != self.parent[vertex]:
@@ -322,7 +195,12 @@ class _Planner:
             parts = [v for v in self.gpus if self.unit(v) == self.unit(vertex)]
             make["mlopart"] = str(parts.index(vertex))
         gdr = "1" if data.get("gdr", True) else "0"
-        return {"dev": str(self.devs[vertex]), **make, "rank": str(data["index"]), "gdr": gdr}
+        return {
+            "dev": number_text(self.devs[vertex]),
+            **make,
+            "rank": str(data["index"]),
+            "gdr": gdr,
+        }
 
     def _net(self, vertex: str) -> Item:
         data = self.data[vertex]
@@ -356,7 +234,7 @@ class _Planner:
             own = [numas[c] for c in numas if self.host(c) == self.host(cpu)]
             numa = self.data[cpu].get("numa")
             fits = isinstance(numa, int) and numa not in own
-            numas[cpu] = numa if fits else max(own, default=-1) + 1
+            numas[cpu] = int(numa or 0) if fits else max(own, default=-1) + 1
         values = list(numas.values())
         unique = len(set(values)) == len(values) and min(values) >= 0
         many = len({self.host(v) for v in cpus}) > 1
@@ -368,7 +246,8 @@ class _Planner:
             data = self.data[cpu]
             affinity = {"affinity": data["affinity"]} if data.get("affinity") else {}
             ids = cpu_ids(data, rows[0] if rows else "", self.topology.device)
-            self.items[cpu] = Item("cpu", {**hashed, "numaid": str(values[k]), **affinity, **ids})
+            spelled = number_text(values[k])
+            self.items[cpu] = Item("cpu", {**hashed, "numaid": spelled, **affinity, **ids})
         return cpus
 
     # Links beside the tree --------------------------------------------------------------------
@@ -408,7 +287,8 @@ class _Planner:
             raise self.refuse(f"{unit} is joined to {b} by a {link.medium} link")
         self._expect(unit, b)
         fabric = {} if self.host(peer) == self.host(gpu) else {"fabric_supported": "1"}
-        tclass = gpu_ids(self.data[peer], self.topology.device).get("class", "0x03")
+        tclass = gpu_ids(self.data[peer], self.topology.device).get("class", "")
+        tclass = tclass if tclass.startswith(("0x03", "0x12")) else "0x03"
         own = {"target": self.bus[peer], "count": str(max(round(data["lanes"]), 1)),
                "tclass": tclass, **fabric}  # fmt: skip
         self.items[gpu].children.append(Item(_ELEMENTS[link.medium], own))
@@ -451,7 +331,7 @@ class _Planner:
 
     def _to_planes(self, unit: str, planes: list[str]) -> tuple[LinkType, float]:
         """Return the link of a GPU or package to its switch, and its lanes over all planes."""
-        ways = [(_figures(self.graph.edges[unit, p]), _figures(self.graph.edges[p, unit]))
+        ways = [(figures_of(self.graph.edges[unit, p]), figures_of(self.graph.edges[p, unit]))
                 for p in planes]  # fmt: skip
         if len({(up.link, up.latency, down.latency) for up, down in ways}) > 1:
             raise self.refuse(f"{unit} reaches its switches by links of several kinds")
@@ -462,7 +342,7 @@ class _Planner:
 
     def _peers_of_bridges(self) -> None:
         for a, b, data in self.graph.edges(data=True):
-            if data.get("peer") and a in self.items and b in self.items:
+            if data.get("peer") and self.kind(a) == "pci" and a in self.items and b in self.items:
                 self.items[a].children.append(Item("pcilink", {"target": self.bus[b]}))
                 self._expect(a, b)
 
@@ -470,7 +350,7 @@ class _Planner:
 
     def _expect(self, a: str, b: str) -> None:
         """Expect the edge from `a` to `b` as the machine has it."""
-        self.plan.edges[self.names[a], self.names[b]] = _figures(self.graph.edges[a, b])
+        self.plan.edges[self.names[a], self.names[b]] = figures_of(self.graph.edges[a, b])
 
     def _expect_tree(self) -> None:
         for vertex, parent in self.parent.items():
@@ -485,26 +365,24 @@ class _Planner:
             elif self.host(a) == self.host(b):
                 self.remarks["CPUs of one host are joined pairwise by readers"] += 1
 
-    def _name(self) -> None:
+    def _name(self, cpus: list[str]) -> None:
         for vertex in self.parent:
             data = self.data[vertex]
             if self.kind(vertex) != "pci":
                 self.names[vertex] = f"{self.kind(vertex)}{data['index']}"
             elif vertex in self.bus:
-                host = self.hosts.index(self.host(vertex)) if len(self.hosts) > 1 else None
+                hosts = list(dict.fromkeys(self.host(cpu) for cpu in cpus))
+                host = hosts.index(self.host(vertex)) if len(hosts) > 1 else None
                 self.names[vertex] = (f"pci{self.bus[vertex]}" if host is None
                                       else f"pci{host}/{self.bus[vertex]}")  # fmt: skip
 
     def make(self) -> Plan:
         """Return the plan."""
-        self._contract()
-        self._give_cpus()
-        self._grow()
         self._number()
         cpus = self._cpus()
         for vertex in self.parent:
             self._place(vertex)
-        self._name()
+        self._name(cpus)
         self._scale_up()
         self._peers_of_bridges()
         self._expect_tree()
@@ -515,10 +393,6 @@ class _Planner:
         self.plan.remarks = [f"{text} ({n} times)" if n > 1 else text
                              for text, n in self.remarks.items()]  # fmt: skip
         return self.plan
-
-
-def _of(link: LinkType) -> Figures:
-    return Figures(link, 1.0, link.latency)
 
 
 def plan_of(topology: Topology) -> Plan:

@@ -16,22 +16,25 @@ joined to it by the device's memory.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 import networkx as nx
 
-from ...links import LinkType
-from ..build import add_link
+from ...links import LINKS, LinkType
+from ..build import add_link, add_mesh
 from .xml_exact import Exact
 from .xml_links import Draft, count_of, is_cpu_class
 from .xml_tree import Element
-from .xml_values import bus_id, scale_up_link
+from .xml_values import board_links, bus_id, scale_up_link
 
 __all__ = ["add_scale_up"]
 
 _SWITCH = "nvswitch0"
 _HOP = 0.1e-6  # s, assumed: one switch, port to port, where the link's row names none
 _INNER = 0.1e-6  # s, assumed: from a partition to its package
+
+_HEX = re.compile(r"(0[xX])?[0-9a-fA-F]{1,4}")
 
 _Listing = tuple[int, Element]
 """How many links one side lists, and the first element that does."""
@@ -144,6 +147,8 @@ def add_scale_up(draft: Draft, exact: Exact) -> None:
             _check_back(draft, listed.between.get((b, a)), (a, b), count, link)
             add_link(draft.graph, a, b, row, count)
     _join_partitions(draft, exact)
+    if not listed.between and _join_board(draft):
+        return
     if not listed.between and len(draft.found.gpus) > 1 and draft.found.gpus[0][0].name == "gpu":
         draft.notes.add("no nvlink or xgmi in the file: GPUs reach each other over PCIe only")
 
@@ -174,6 +179,30 @@ def _join_switch(graph: nx.DiGraph, gpu: str, link: LinkType, lanes: float, hop:
         graph.add_node(_SWITCH, kind="switch")
     add_link(graph, gpu, _SWITCH, link, lanes)
     graph.edges[_SWITCH, gpu]["latency"] = (hop, hop, hop)
+
+
+def _join_board(draft: Draft) -> bool:
+    """Join eight modules without <gpu> as their board does (assumed); return whether they were."""
+    ids = {tuple(int(pci.text(k) or "0", 16) for k in ("vendor", "device"))
+           for _, pci in draft.found.gpus if _is_hex(pci)}  # fmt: skip
+    links = board_links(*ids.pop()) if len(ids) == 1 else None
+    inferred = all(gpu is pci for gpu, pci in draft.found.gpus)
+    if links is None or not inferred or len(draft.found.gpus) != 8:
+        return False
+    row = LINKS[draft.device.scale_up]
+    names = [f"gpu{k}" for k in range(8)]
+    for name in names if links else []:
+        _join_switch(draft.graph, name, row, links, row.hop or _HOP)
+    if not links:
+        add_mesh(draft.graph, names, row)
+    shape = f"{links} {row.name} each to one switch" if links else f"a mesh of {row.name}"
+    draft.notes.add(f"scale-up links are not in the file: assumed as on a board of eight "
+                    f"{draft.device.title}, {shape}")  # fmt: skip
+    return True
+
+
+def _is_hex(pci: Element) -> bool:
+    return all(_HEX.fullmatch(pci.text(k)) for k in ("vendor", "device"))
 
 
 def _join_partitions(draft: Draft, exact: Exact) -> None:

@@ -245,8 +245,8 @@ def _infer_gpus(found: Survey) -> None:
         )
     found.gpus = [(pci, pci) for pci in leaves]
     found.notes.add(f"{len(leaves)} accelerators have no <gpu> element and no nvlink or xgmi (NCCL "
-                    "detects them live): scale-up links are unknown, only PCIe paths are modelled; "
-                    "they are counted by bus id")  # fmt: skip
+                    "detects them live): unless said below, scale-up links are unknown and only "
+                    "PCIe paths modelled; they are counted by bus id")  # fmt: skip
 
 
 def _is_used(net: Element, notes: Notes) -> bool:

@@ -13,7 +13,9 @@ from math import log
 from ...links import DEVICES, LINKS, Device, LinkType
 
 __all__ = [
+    "PCIE_SPEEDS",
     "BusId",
+    "board_links",
     "bus_id",
     "bus_text",
     "cpu_link",
@@ -54,6 +56,12 @@ _GENERATIONS: dict[float, tuple[int, float]] = {
     128.0: (6, 2.0),
 }  # fmt: skip
 _NAMES = {2.5: "pcie1-x16", 5.0: "pcie2-x16", 128.0: "pcie7-x16"}
+PCIE_SPEEDS = {
+    "pcie1-x16": "2.5 GT/s PCIe", "pcie2-x16": "5.0 GT/s PCIe", "pcie3-x16": "8.0 GT/s PCIe",
+    "pcie4-x16": "16.0 GT/s PCIe", "pcie5-x16": "32.0 GT/s PCIe", "pcie6-x16": "64.0 GT/s PCIe",
+    "pcie7-x16": "128.0 GT/s PCIe",
+}  # fmt: skip
+"""How files spell the speed of a row."""
 _SPEED = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*GT/s(?:\s+PCIe)?", re.IGNORECASE)
 
 
@@ -141,6 +149,13 @@ _PCI_DEVICES: dict[str, tuple[str, ...]] = {
     "mi355x": ("1002:75a3", "1002:75b3"),
 }
 _BY_PCI = {pci: name for name, ids in _PCI_DEVICES.items() for pci in ids}
+# Modules that are only sold on boards of eight: NVLinks to the board's switches (A100 12, later
+# 18: NVIDIA's HGX data sheets), or one xGMI link to each of the seven others (AMD's).
+_BOARDS: dict[str, int] = {
+    "10de:20b0": 12, "10de:20b2": 12, "10de:2330": 18, "10de:2335": 18, "10de:2901": 18,
+    "10de:3182": 18, "1002:74a1": 0, "1002:74b5": 0, "1002:74a5": 0, "1002:74b9": 0,
+    "1002:75a0": 0, "1002:75a3": 0, "1002:75b0": 0, "1002:75b3": 0,
+}  # fmt: skip
 _GFX = {
     "900": "gfx900", "906": "gfx906", "908": "gfx908", "910": "gfx90a", "90a": "gfx90a",
     "941": "gfx942",
@@ -151,6 +166,11 @@ def pci_ids(name: str) -> tuple[str, str] | None:
     """Return (vendor, device) as four hex digits of a device of the table; None if not in it."""
     ids = _PCI_DEVICES.get(name, ())
     return (ids[0][:4], ids[0][5:]) if ids else None
+
+
+def board_links(vendor: int, device: int) -> int | None:
+    """Return the links to switches of a module sold on boards of eight, 0 for a mesh; else None."""
+    return _BOARDS.get(f"{vendor:04x}:{device:04x}")
 
 
 def device_of(gcn: str, sm: int | None, vendor: int, device: int) -> tuple[Device, str, str]:
