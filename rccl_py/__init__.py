@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from .links import first_call, first_touch
     from .planner import Plan, Planner
     from .reduce_ops import PreMulSum, ReduceOp
+    from .report_draw import draw
     from .topology import Topology, load, lower, machine_names
+    from .topology.diff import compare
 
     SUM, PROD, MIN, MAX, AVG = (
         ReduceOp.SUM,
@@ -76,6 +78,8 @@ __all__ = [
     "WaitSignalDesc",
     "Window",
     "WindowFlag",
+    "compare",
+    "draw",
     "dtypes",
     "errors",
     "first_call",
@@ -111,6 +115,8 @@ _HOMES = {
     "WaitSignalDesc": "comm",
     "Window": "comm",
     "WindowFlag": "config",
+    "compare": "topology.diff",
+    "draw": "report_draw",
     "first_call": "links",
     "first_touch": "links",
     "get_unique_id": "comm",

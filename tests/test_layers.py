@@ -23,8 +23,15 @@ FLOORS = [
     {"topology", "check", "timing"},
     {"transports", "planner"},
     {"formats"},
-    {"comm", "report", "report_draw", "report_files", "report_html", "report_layout",
-     "report_topo"},
+    {
+        "comm",
+        "report",
+        "report_draw",
+        "report_files",
+        "report_html",
+        "report_layout",
+        "report_topo",
+    },
     {"compat"},
     {"cli"},
 ]

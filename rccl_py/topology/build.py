@@ -87,7 +87,7 @@ class Network:
         return self.kind == "rails" and (not self.spine if self.pxn is None else self.pxn)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Topology:
     """One node's graph, how many nodes, and the network between them.
 
@@ -105,6 +105,10 @@ class Topology:
     summary: str = ""
     sources: tuple[str, ...] = ()
     place: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        nodes = f" in {self.nodes} nodes, {self.network.kind}" if self.nodes > 1 else ""
+        return f"<Topology {self.name}: {self.ngpus} x {self.device.title}{nodes}>"
 
     @property
     def nranks(self) -> int:

@@ -67,6 +67,8 @@ def _slots(topology: Topology) -> Iterator[Finding]:
     for nic in nics:
         port, slot = graph.nodes[nic]["port"], above.get(nic)
         if slot is None:
+            if graph.in_degree(nic):
+                continue  # hangs from an accelerator or a switch itself
             what = "hangs from no PCIe link: accelerators do not reach it"
         elif port.bandwidth > slot["raw"] * _CLOSE:
             what = (f"port of {port_text(graph, nic)} behind PCIe {link_text(slot)} of "
