@@ -59,8 +59,11 @@ lint: $(VENV)/.lint  ## ruff (lint and format) and mypy --strict
 bench: $(VENV)/.test  ## speed and memory, with pytest-benchmark
 	$(BIN)/python -m pytest bench --benchmark-columns=min,median,max,rounds -rA -q
 
-docs: $(VENV)/.test  ## draw the README's plot anew
+docs: $(VENV)/.test  ## draw the README's pictures, make the tables and run the notebooks anew
 	$(BIN)/python docs/plot.py
+	$(BIN)/python docs/tables.py > .docs.tmp && mv .docs.tmp docs/links.md
+	$(BIN)/python docs/tables_topologies.py > .docs.tmp && mv .docs.tmp docs/topologies.md
+	$(BIN)/python docs/notebooks.py
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks .hypothesis

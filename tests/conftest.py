@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 def read(tmp_path):
     """Read an NCCL/RCCL topology XML given as text or bytes."""
-    from rccl_py.topology.formats.nccl_xml import read_nccl_xml
+    from rccl_py.topology.formats.nccl.reader import read_nccl_xml
 
     def reader(text):
         path = tmp_path / "case.xml"

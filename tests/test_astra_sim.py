@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from rccl_py.errors import FormatError
 from rccl_py.topology.build import Topology, gpus_of
 from rccl_py.topology.formats.astra_sim import is_astra_sim, read_astra_sim
-from rccl_py.topology.formats.graph_text import is_ns3, read_ns3
-from rccl_py.topology.formats.htsim_topo import is_htsim, read_htsim
+from rccl_py.topology.formats.htsim import is_htsim, read_htsim
+from rccl_py.topology.formats.ns3 import is_ns3, read_ns3
 from rccl_py.topology.lower import lower
 
 CASES = Path(os.environ.get("RCCL_PY_CASES", "/nowhere"), "peer_inputs")

@@ -109,7 +109,7 @@ def test_nodes_and_network_are_said_when_a_node_is_repeated(capsys, two):
 @pytest.mark.parametrize("content", [
     b"", b"<system", b"\x00\x01\x02", b"<system version='2'/>", b"<graphs version='1'/>",
     TWO[:300].encode(), TWO.replace("0000:04:00.0", "0000:02:00.0").encode(),
-    b"\xff\xfe" + TWO.encode(),
+    TWO.replace('target="0000:04', 'target="0000:09').encode(), b"\xff\xfe" + TWO.encode(),
 ])  # fmt: skip
 def test_a_bad_file_is_one_line_on_stderr_and_exit_code_2(capsys, tmp_path, content):
     path = tmp_path / "bad.xml"

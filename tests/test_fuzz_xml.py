@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from xml_pieces import AMD, PAIR, cpu, gpu, link, nic, system
 
 from rccl_py.errors import FabricError, FormatError
-from rccl_py.topology.formats.graph_xml import read_graph_xml
-from rccl_py.topology.formats.graph_xml_write import rings_graph, write_graph_xml
-from rccl_py.topology.formats.nccl_xml import read_nccl_xml
-from rccl_py.topology.formats.nccl_xml_write import write_nccl_xml
+from rccl_py.topology.formats.nccl.graph_file import read_graph_xml
+from rccl_py.topology.formats.nccl.graph_write import rings_graph, write_graph_xml
+from rccl_py.topology.formats.nccl.reader import read_nccl_xml
+from rccl_py.topology.formats.nccl.writer import write_nccl_xml
 from rccl_py.topology.lower import lower
 
 CASES = os.environ.get("RCCL_PY_CASES", "")

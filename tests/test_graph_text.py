@@ -29,12 +29,12 @@ from rccl_py.topology.build import (
     new_graph,
 )
 from rccl_py.topology.formats.astra_sim import is_astra_sim
-from rccl_py.topology.formats.graph_text import is_ns3
-from rccl_py.topology.formats.graphml import is_graphml, read_graphml, write_graphml
-from rccl_py.topology.formats.htsim_topo import is_htsim
-from rccl_py.topology.formats.nccl_xml import read_nccl_xml
-from rccl_py.topology.formats.node_link import is_node_link, read_node_link, write_node_link
-from rccl_py.topology.formats.simgrid_xml import is_simgrid
+from rccl_py.topology.formats.graphs.graphml import is_graphml, read_graphml, write_graphml
+from rccl_py.topology.formats.graphs.node_link import is_node_link, read_node_link, write_node_link
+from rccl_py.topology.formats.htsim import is_htsim
+from rccl_py.topology.formats.nccl.reader import read_nccl_xml
+from rccl_py.topology.formats.ns3 import is_ns3
+from rccl_py.topology.formats.simgrid.reader import is_simgrid
 from rccl_py.topology.load import load
 from rccl_py.topology.lower import lower
 

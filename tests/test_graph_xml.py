@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rccl_py.errors import FormatError, InvalidArgument
-from rccl_py.topology.formats.graph_xml import (
+from rccl_py.topology.formats.nccl.graph_file import (
     PATH_TYPES,
     PATTERNS,
     Channel,
@@ -20,7 +20,7 @@ from rccl_py.topology.formats.graph_xml import (
     GraphFile,
     read_graph_xml,
 )
-from rccl_py.topology.formats.graph_xml_write import describe_graph, rings_graph, write_graph_xml
+from rccl_py.topology.formats.nccl.graph_write import describe_graph, rings_graph, write_graph_xml
 
 CASES = os.environ.get("RCCL_PY_CASES", "")
 REAL = Path(CASES, "topo_xml", "azure_azhpc-images", "ncv4-graph.xml")

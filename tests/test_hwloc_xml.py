@@ -12,7 +12,7 @@ from rccl_py.errors import FormatError
 from rccl_py.links import LINKS
 from rccl_py.topology import lower
 from rccl_py.topology.build import Topology, gpus_of, nics_of
-from rccl_py.topology.formats.hwloc_xml import is_hwloc, read_hwloc
+from rccl_py.topology.formats.hwloc.reader import is_hwloc, read_hwloc
 from rccl_py.topology.formats.pci_tree import pcie_of
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n'

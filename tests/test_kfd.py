@@ -15,7 +15,7 @@ from rccl_py.errors import FormatError
 from rccl_py.links import LINKS
 from rccl_py.topology import load, lower
 from rccl_py.topology.build import Topology, gpus_of, nics_of
-from rccl_py.topology.formats.kfd import is_kfd, read_kfd
+from rccl_py.topology.formats.kfd.reader import is_kfd, read_kfd
 from rccl_py.topology.formats.pci_tree import pcie_of_transfers
 
 MI300X = {"gfx_target_version": 90402, "device_id": 0x74A1, "simd_count": 1216, "num_xcc": 8}

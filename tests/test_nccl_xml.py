@@ -11,9 +11,9 @@ from xml_pieces import AMD, GEN5, PAIR, cpu, gpu, link, nic, system
 
 from rccl_py.links import LINKS
 from rccl_py.topology.build import Topology, gpus_of, nics_of
-from rccl_py.topology.formats.graph_xml import is_graph_xml
-from rccl_py.topology.formats.nccl_xml import is_nccl_xml, read_nccl_xml
-from rccl_py.topology.formats.xml_values import bus_id, fitting_speed, pcie_link
+from rccl_py.topology.formats.names import bus_id, fitting_speed, pcie_link
+from rccl_py.topology.formats.nccl.graph_file import is_graph_xml
+from rccl_py.topology.formats.nccl.reader import is_nccl_xml, read_nccl_xml
 from rccl_py.topology.lower import lower
 
 CASES = os.environ.get("RCCL_PY_CASES", "")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from xml_pieces import PAIR, cpu, gpu, nic, system
 
 from rccl_py.errors import FormatError
-from rccl_py.topology.formats.nccl_xml import read_nccl_xml
+from rccl_py.topology.formats.nccl.reader import read_nccl_xml
 
 TWICE = gpu("1:0.0", 0) + gpu("2:0.0", 1)
 

@@ -16,8 +16,8 @@ from xml_pieces import AMD, PAIR, cpu, gpu, link, nic, system
 from rccl_py.errors import FormatError, InvalidArgument
 from rccl_py.links import DEVICES, LINKS, Device
 from rccl_py.topology.build import Topology, add_gpus, add_link, add_nic, add_switches, new_graph
-from rccl_py.topology.formats.nccl_xml import parse_nccl_xml, read_nccl_xml
-from rccl_py.topology.formats.nccl_xml_write import write_nccl_xml
+from rccl_py.topology.formats.nccl.reader import parse_nccl_xml, read_nccl_xml
+from rccl_py.topology.formats.nccl.writer import write_nccl_xml
 from rccl_py.topology.load import load, machine_names
 from rccl_py.topology.lower import lower
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rccl_py.errors import FormatError
 from rccl_py.topology.build import Topology, gpus_of
-from rccl_py.topology.formats.simgrid_xml import is_simgrid, read_simgrid
+from rccl_py.topology.formats.simgrid.reader import is_simgrid, read_simgrid
 from rccl_py.topology.lower import lower
 
 CASES = Path(os.environ.get("RCCL_PY_CASES", "/nowhere"), "peer_inputs", "simgrid")

@@ -23,7 +23,7 @@ from rccl_py.topology.build import (
     new_graph,
     nics_of,
 )
-from rccl_py.topology.formats.smi_text import is_smi_text, read_smi_text
+from rccl_py.topology.formats.smi.reader import is_smi_text, read_smi_text
 from rccl_py.topology.lower import lower
 from rccl_py.topology.paths import gpu_matrix, nic_matrix
 

@@ -32,23 +32,35 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+def _quiet() -> None:
+    """Let nothing more go to a stdout that cannot be written, not even at the interpreter's end."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def guarded(prog: str, body: Callable[[], int]) -> int:
     """Return the exit code of `body`; an error of the library's tree becomes one line and 2."""
     from ..errors import RcclError
 
     try:
         code = body()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where the caller closed it (>&-)
+            sys.stdout.flush()
         return code
     except RcclError as error:
         print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader has gone (`| head`): say nothing, and let the interpreter not flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _quiet()
         return 0
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        # The library's own readers say what they could not read: what is left is the output.
+        print(f"{prog}: cannot write the output: {error.strerror or error}", file=sys.stderr)
+        _quiet()
+        return 2
     except MemoryError:
         print(f"{prog}: not enough memory for this call", file=sys.stderr)
         return 2

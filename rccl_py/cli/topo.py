@@ -8,8 +8,6 @@ finds differences or `validate` errors; 2 with one line on stderr.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 
 from .common import OneLineParser, add_cluster_arguments, guarded, topology_from
 
@@ -132,6 +130,4 @@ def _run(arguments: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     arguments = _parser().parse_args(argv)
-    if sys.stdout is None:  # closed by the caller (>&-): what is printed goes nowhere
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     return guarded("rccl-topo", lambda: _run(arguments))

@@ -62,11 +62,11 @@ def graph_lines(name: str) -> list[str] | None:
             head = file.read(_SNIFFED).decode("utf-8", "replace")
     except (OSError, ValueError):
         return None  # load() says what is wrong with it
-    from ..topology.formats.graph_xml import is_graph_xml, read_graph_xml
+    from ..topology.formats.nccl.graph_file import is_graph_xml, read_graph_xml
 
     if not is_graph_xml(head):
         return None
-    from ..topology.formats.graph_xml_write import describe_graph
+    from ..topology.formats.nccl.graph_write import describe_graph
 
     return describe_graph(read_graph_xml(path))
 
@@ -101,7 +101,7 @@ def _rings(topology: Topology) -> str:
     from ..topology import lower
     from ..topology.build import gpus_of, nics_of
     from ..topology.figures import scale_up_bandwidth
-    from ..topology.formats.graph_xml_write import rings_graph, write_graph_xml
+    from ..topology.formats.nccl.graph_write import rings_graph, write_graph_xml
     from ..topology.paths import gpu_matrix, nearest_gpus, nic_matrix
 
     node = replace(topology, nodes=1)

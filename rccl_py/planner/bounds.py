@@ -87,9 +87,7 @@ def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[flo
     if fabric.wiring is None:
         return
     wired = used[used >= own + 2 * ports]
-    layer = fabric.wiring.layer[
-        wired - own - 2 * ports
-    ]
+    layer = fabric.wiring.layer[wired - own - 2 * ports]
     for number in np.unique(layer[layer >= 0]):
         links = wired[layer == number]
         if _all_cross(routes, links, len(src)):

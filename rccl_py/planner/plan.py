@@ -37,7 +37,7 @@ class Candidate:
     reason: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """What will be done and why. block: bytes of one block; size: rccl-tests' bytes.
 
@@ -133,6 +133,9 @@ class Plan:
             untimed.setdefault(c.reason, []).append(c.algorithm)
         lines += [f"  not tried: {', '.join(names)}: {why}" for why, names in untimed.items()]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Plan {self}>"
 
     def __str__(self) -> str:
         return (

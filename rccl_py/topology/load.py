@@ -131,7 +131,7 @@ def _read(name: str, seen: tuple[Path, ...] = (), near: Path | None = None) -> T
             f"known: {', '.join(names)}"
         )
     if path.is_dir():
-        from .formats.kfd import is_kfd, read_kfd
+        from .formats.kfd.reader import is_kfd, read_kfd
 
         if is_kfd(path):
             return read_kfd(path)

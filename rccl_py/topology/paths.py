@@ -156,6 +156,13 @@ def _row(graph: nx.DiGraph, a: str, gpus: list[str], direct: dict[str, _Direct],
     return row
 
 
+def _together(graph: nx.DiGraph) -> dict[str, int]:
+    """Return a number for each vertex with scale-up links, equal where they reach each other."""
+    up = nx.DiGraph((a, b) for a, b in graph.edges if _is_scale_up(graph, a, b))
+    groups = nx.strongly_connected_components(up)
+    return {v: number for number, group in enumerate(groups) for v in group}
+
+
 def nic_matrix(graph: nx.DiGraph) -> list[list[str]]:
     """Return the path class of every accelerator (row) to every NIC (column), by index."""
     gpus, nics = gpus_of(graph), nics_of(graph)
@@ -164,15 +171,18 @@ def nic_matrix(graph: nx.DiGraph) -> list[list[str]]:
     hosted = {gpu: _host_paths(graph, gpu) for gpu in gpus}
     reached = {nic: {gpu for gpu in gpus if nic in hosted[gpu]} for nic in nics}
     rows = []
+    together = _together(graph)
+    known: dict[int, set[str]] = {}  # what one of those that reach each other reaches, all do
     for gpu in gpus:
-        peers: set[str] | None = None
         row = []
         for nic in nics:
             if gpu in reached[nic]:
                 row.append(_host_class(graph, hosted[gpu][nic]))
                 continue
-            peers = set(_peer_paths(graph, gpu)) if peers is None else peers
-            row.append("DIS" if peers.isdisjoint(reached[nic]) else "PXN")
+            key = together.get(gpu, -1)
+            if key not in known:
+                known[key] = set(_peer_paths(graph, gpu)) if key >= 0 else set()
+            row.append("DIS" if known[key].isdisjoint(reached[nic]) else "PXN")
         rows.append(row)
     return rows
 

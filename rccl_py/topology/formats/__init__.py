@@ -49,23 +49,23 @@ class Format:
 
 
 FORMATS = (
-    Format("nccl-xml", "NCCL/RCCL topology XML", "nccl_xml", "read_nccl_xml", root="system"),
-    Format("hwloc", "hwloc XML (lstopo)", "hwloc_xml", "read_hwloc", root="topology"),
-    Format("simgrid", "SimGrid platform XML", "simgrid_xml", "read_simgrid", root="platform"),
-    Format("graphml", "GraphML", "graphml", "read_graphml", root="graphml"),
-    Format("json", "networkx node-link JSON", "node_link", "read_node_link", "is_node_link"),
-    Format("smi", "nvidia-smi / rocm-smi / amd-smi text", "smi_text", "read_smi_text",
+    Format("nccl-xml", "NCCL/RCCL topology XML", "nccl.reader", "read_nccl_xml", root="system"),
+    Format("hwloc", "hwloc XML (lstopo)", "hwloc.reader", "read_hwloc", root="topology"),
+    Format("simgrid", "SimGrid platform XML", "simgrid.reader", "read_simgrid", root="platform"),
+    Format("graphs.graphml", "GraphML", "graphs.graphml", "read_graphml", root="graphml"),
+    Format("json", "networkx node-link JSON", "graphs.node_link", "read_node_link", "is_node_link"),
+    Format("smi", "nvidia-smi / rocm-smi / amd-smi text", "smi.reader", "read_smi_text",
            "is_smi_text"),
-    Format("ns3", "ns-3 / SimAI topology text", "graph_text", "read_ns3", "is_ns3"),
-    Format("htsim", "htsim .topo text", "htsim_topo", "read_htsim", "is_htsim"),
+    Format("ns3", "ns-3 / SimAI topology text", "ns3", "read_ns3", "is_ns3"),
+    Format("htsim", "htsim .topo text", "htsim", "read_htsim", "is_htsim"),
     Format("astra-sim", "ASTRA-sim network YAML", "astra_sim", "read_astra_sim", "is_astra_sim"),
 )  # fmt: skip
 """Every format of a file but our own YAML, which is what none of these is."""
 
 WRITERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "nccl-xml": ("nccl_xml_write", "write_nccl_xml", (".xml",)),
-    "graphml": ("graphml", "write_graphml", (".graphml",)),
-    "json": ("node_link", "write_node_link", (".json",)),
+    "nccl-xml": ("nccl.writer", "write_nccl_xml", (".xml",)),
+    "graphml": ("graphs.graphml", "write_graphml", (".graphml",)),
+    "json": ("graphs.node_link", "write_node_link", (".json",)),
 }
 """name -> (module, function from a Topology to text, file endings)."""
 

@@ -29,7 +29,7 @@ import yaml
 from ...errors import FormatError
 from ...links import DEVICES, LinkType
 from ..build import Topology, new_graph
-from .foreign import (
+from .quantities import (
     MAX_EDGES,
     MAX_GPUS,
     bare_link,

@@ -15,7 +15,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from ...errors import FormatError
-from .foreign import clean, read_text, without
+from .quantities import clean, read_text, without
 from .xml_tree import Element
 
 __all__ = ["Part", "read_parts"]

@@ -1,0 +1,1 @@
+"""GraphML and networkx node-link JSON, read and written."""

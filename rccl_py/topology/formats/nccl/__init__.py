@@ -1,0 +1,1 @@
+"""NCCL/RCCL topology XML and graph XML, read and written."""

@@ -1,0 +1,190 @@
+"""Which accelerator and which CPU a pasted text is about: as it says, else by its link counts.
+
+Owns the names that tools print for devices and how many links each device has. Knows no graph.
+Everything that is not read but inferred comes back as a remark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ....links import DEVICES, LINKS, Device, LinkType
+from ..names import cpu_link, device_of
+
+__all__ = ["amd_device", "link_limit", "named_device", "nvidia_device", "pcie_row", "sockets"]
+
+_LINE_LIMIT = 400  # characters; a line that lists a device is shorter, a log's may be megabytes
+
+# What nvidia-smi, lspci and collect_env print, to a row of DEVICES, or to the CUDA compute
+# capability of devices without one (NVIDIA's list of CUDA GPUs). The first that fits counts, so
+# longer names stand before what they contain.
+_NVIDIA: tuple[tuple[str | int, str], ...] = (
+    ("rtx-pro-6000", r"RTX 50\d0|RTX PRO \d000"), ("gb300", "GB300"), ("b300", r"\bB300"),
+    ("gb200", "GB200"), ("b200", r"\bB[12]00"), ("gh200", "GH200"), ("h200", r"\bH200"),
+    ("h800", r"\bH800"), ("h100", r"\bH(?:20|100)\b"), ("a100", r"\bA(?:30|100|800)\b"),
+    ("rtx4090", r"RTX 40[89]0"), ("l4", r"\bL4\b"),
+    ("l40s", r"\bL(?:2|20|40S?)\b|RTX 40\d0|RTX \d000 Ada"),
+    ("a10", r"\bA(?:2|10G?|16|40)\b|RTX 30\d0|RTX A\d000"),
+    (75, r"\bT4\b|RTX 20\d0|TITAN RTX|RTX [3-8]000\b"), ("v100", r"\bV100|TITAN V\b"),
+    (61, r"\bP40?\b|GTX 10\d0|TITAN X"), ("p100", r"\bP100"),
+)  # fmt: skip
+_SELLER = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN", re.IGNORECASE)
+_SOLD = tuple((row, re.compile(pattern)) for row, pattern in _NVIDIA)
+
+_INSTINCT = re.compile(
+    r"\bMI-?(50|60|100|2[015]0X?|300A|30[08]X?|325X?|35[05]X?|455X?)\b", re.IGNORECASE
+)
+_GFX = re.compile(r"\bgfx[0-9a-f]{3,4}\b")
+_MODELS = {  # AMD's product names, less X, to rows of DEVICES
+    "50": "mi50", "60": "mi50", "100": "mi100", "200": "mi250x", "210": "mi210", "250": "mi250x",
+    "300A": "mi300a", "300": "mi300x", "308": "mi308x", "325": "mi325x", "350": "mi350x",
+    "355": "mi355x", "455": "mi455x",
+}  # fmt: skip
+
+# Links of one device: NVIDIA's data sheets (A10: the bridge of RTX 30 cards); 18 since H100.
+_NVLINKS = {"p100": 4, "v100": 6, "a100": 12, "a10": 4, "h800": 8} | dict.fromkeys(
+    ("h100", "h200", "gh200", "b200", "gb200", "b300", "gb300"), 18
+)
+
+# Generation of the device's own PCIe link, by the makers' data sheets; others: 4 is assumed.
+_PCIE = {"p100": 3, "v100": 3, "mi455x": 6, "b300": 6, "gb300": 6} | dict.fromkeys(
+    ("h100", "h200", "h800", "gh200", "b200", "gb200", "rtx-pro-6000", "mi300a", "mi300x",
+     "mi308x", "mi325x", "mi350x", "mi355x", "navi4x"), 5,
+)  # fmt: skip
+
+
+def link_limit(device: Device, largest: float) -> float:
+    """Return how many NVLinks `device` has; of an unknown one, `largest`, the largest cell."""
+    return max(float(_NVLINKS.get(device.name, 0)), largest)
+
+
+def pcie_row(device: Device) -> tuple[LinkType, str]:
+    """Return the PCIe x16 row of `device`, and a remark: a paste says neither speed nor width."""
+    generation = _PCIE.get(device.name, 4)
+    what = f"{device.title}'s" if device.name != "generic" else "an assumed"
+    return LINKS[f"pcie{generation}-x16"], (
+        f"PCIe speed and width not in the text: {what} gen {generation} x16 everywhere"
+    )
+
+
+def named_device(lines: Sequence[str]) -> tuple[Device, str] | None:
+    """Return the device that most lines of the text name, and a remark; None if none does."""
+    found = Counter(_devices(lines))
+    return found.most_common(1)[0][0] if found else None
+
+
+def _devices(lines: Sequence[str]) -> Iterator[tuple[Device, str]]:
+    for line in lines:
+        if len(line) > _LINE_LIMIT:
+            continue
+        model = _INSTINCT.search(line)
+        if model:
+            yield _row(_MODELS[model[1].upper().rstrip("X")], model[0])
+            continue
+        arch = _GFX.search(line)
+        if arch:
+            device, _, remark = device_of(arch[0], None, 0, 0)
+            yield device, remark or _named(arch[0], device)
+        elif _SELLER.search(line):
+            fits = ((row, pattern.search(line)) for row, pattern in _SOLD)
+            found = next(((row, match[0]) for row, match in fits if match), None)
+            if found is not None:
+                yield _row(*found)
+
+
+def _row(row: str | int, text: str) -> tuple[Device, str]:
+    if isinstance(row, str):
+        return DEVICES[row], _named(text, DEVICES[row])
+    device, _, remark = device_of("", row, 0, 0)
+    return device, remark or _named(text, device)
+
+
+def _named(text: str, device: Device) -> str:
+    return f"device named in the text: {text}, modelled as {device.title}"
+
+
+def nvidia_device(largest: float, total: float, gpus: int) -> tuple[Device, str]:
+    """Return the device that NVLink counts fit, and a remark.
+
+    largest: links of the best-joined pair; total: of the best-joined GPU, over all its pairs.
+    """
+    name = _by_links(largest, total, gpus)
+    if name == "generic":
+        return DEVICES[name], "the text names no device and has no NVLink: the generic one taken"
+    twin = " (H200, H20 and B200 look the same)" if name == "h100" and largest > 12 else ""
+    return DEVICES[name], (
+        f"device not named in the text: {DEVICES[name].title} assumed by its NVLink counts{twin}"
+    )
+
+
+def _by_links(largest: float, total: float, gpus: int) -> str:
+    if not largest:
+        return "generic"
+    if largest > 12 or (largest == 6 and gpus == 4 and total == 18):  # HGX H100 of four: NV6 mesh
+        return "h100"
+    if largest > 6 or (largest == 4 and total >= 12):  # HGX A100 of four: NV4 mesh
+        return "a100"
+    if largest == 4 and total == 4:
+        return "a10"  # the four-link bridge of A40, A6000, RTX 3090
+    return "p100" if largest == 1 and total == 4 and gpus >= 5 else "v100"  # DGX-1 of 2016
+
+
+def amd_device(direct: int, relayed: bool, gpus: int, rate: float) -> tuple[Device, str]:
+    """Return the device that xGMI tables fit, and a remark.
+
+    direct: largest number of peers with a direct link; relayed: some xGMI pair has no direct
+    link; gpus: of the whole node; rate: MB/s of one link, 0 if not given.
+    """
+    if not direct:
+        return DEVICES["generic"], "the text names no device and has no xGMI: the generic one taken"
+    if rate >= 70_000:  # 76.8 GB/s a link
+        name = "mi355x"
+    elif rate >= 60_000 and direct == 3 and gpus == 4:
+        name = "mi300a"
+    elif rate >= 60_000 or (direct >= 7 and not relayed):
+        name = "mi300x"
+    elif direct == 3 and not relayed:
+        name = "mi210" if gpus == 4 else "mi100"  # hives of four on bridge cards
+    else:
+        name = "mi250x"
+    twins = {"mi300x": "MI250X under older drivers", "mi210": "MI300A", "mi100": "MI210"}
+    twin = f" ({twins[name]} looks the same)" if name in twins and not rate else ""
+    title = DEVICES[name].title
+    return DEVICES[name], f"device not named in the text: {title} assumed by its links{twin}"
+
+
+_LSCPU = {
+    "vendor": re.compile(r"Vendor ID:\s*(GenuineIntel|AuthenticAMD|HygonGenuine|CentaurHauls)"),
+    "family": re.compile(r"CPU family:\s*(\d{1,4})\b"),
+    "model": re.compile(r"^\s*Model:\s*(\d{1,4})\b"),
+    "arch": re.compile(r"Architecture:\s*(x86_64|aarch64|ppc64le)\b"),
+}
+_EPYC = re.compile(r"\bAMD EPYC\b|\bThreadripper\b")
+_GRACE = re.compile(r"\bG[HB][23]00\b")
+
+
+def sockets(lines: Sequence[str], amd: bool) -> tuple[LinkType, str]:
+    """Return the link between two sockets, and a remark where it is assumed.
+
+    What lscpu prints decides; `amd` GPUs without it are taken to sit on EPYC.
+    """
+    found: dict[str, str] = {}
+    for line in lines:
+        if len(line) <= _LINE_LIMIT:
+            for what, pattern in _LSCPU.items():
+                match = pattern.search(line)
+                if match and what not in found:
+                    found[what] = match[1]
+            if _EPYC.search(line):
+                found.setdefault("vendor", "AuthenticAMD")
+            elif _GRACE.search(line):
+                found.setdefault("arch", "aarch64")
+    if amd and not found:
+        return LINKS[
+            "xgmi-cpu"
+        ], "CPU not named in the text: AMD EPYC (16 GB/s a socket link) assumed"
+    numbers = [int(found[what]) if what in found else None for what in ("family", "model")]
+    vendor = found.get("vendor", "").replace("HygonGenuine", "AuthenticAMD")
+    return cpu_link(found.get("arch", ""), vendor, *numbers)
