@@ -99,10 +99,19 @@ class Plan:
         """Predicted time over the lower bound."""
         return self.time / self.bound.seconds
 
-    @property
+    @cached_property
     def first_call(self) -> float:
-        """The s that registering a new buffer adds to the first call that uses it."""
-        return self.profile.fabric.first_use(self.size)
+        """The s that registering a new buffer adds to rank 0's first call that uses it."""
+        partners: set[int] = set()
+        seen: dict[int, object] = {}  # rows that repeat are looked at once; held: ids stay theirs
+        for phase in self.schedule.phases():
+            for move in phase.moves:
+                if id(move.rows) not in seen:
+                    seen[id(move.rows)] = move.rows
+                    src, dst = move.rows.src, move.rows.dst
+                    partners.update(dst[src == 0].tolist(), src[dst == 0].tolist())
+        others = np.array(sorted(partners - {0}), dtype=np.int64)
+        return self.profile.fabric.first_use(self.size, others)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the choice, the candidates, the bound, the bottleneck."""

@@ -6,18 +6,16 @@ other.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import networkx as nx
 import numpy as np
 
 from ..arguments import whole
 from ..errors import FabricError, InvalidArgument
-from ..fabric import Domain, Fabric
-from ..links import LinkType, first_call
+from ..fabric import I64, Domain, Fabric
+from ..links import Device, LinkType, first_call
 from .across import attached
 from .build import Topology, nics_of
 from .inside import inside_of
@@ -173,23 +171,44 @@ def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabri
         topology.device.reduction_rate,
     )
     _require_reachable(fabric)
-    peers = _peers(graphs[int(fabric.kind[fabric.node[0]])], fabric)
-    return replace(fabric, first_use=partial(first_call, topology.device, peers))
+    return replace(fabric, first_use=_first_use(topology, fabric, graphs))
 
 
-def _peers(graph: nx.DiGraph, fabric: Fabric) -> dict[LinkType, int]:
-    """Return how many ranks the first rank reaches over each kind of link it has itself."""
+@dataclass(frozen=True, eq=False)
+class _FirstUse:
+    """What registering a new buffer adds to rank 0's first call, by the ranks it deals with.
+
+    kind: int64[nranks], the link rank 0 has towards each rank, an index of `links`; -1 for none.
+    """
+
+    device: Device
+    links: tuple[LinkType, ...]
+    kind: I64
+
+    def __call__(self, nbytes: float, partners: I64) -> float:
+        """Return s."""
+        counts = np.bincount(self.kind[partners] + 1, minlength=len(self.links) + 1)[1:]
+        peers = {link: int(n) for link, n in zip(self.links, counts.tolist()) if n}
+        return first_call(self.device, peers, nbytes)
+
+
+def _first_use(topology: Topology, fabric: Fabric, graphs: list[nx.DiGraph]) -> _FirstUse:
+    """Return the links by which the first rank reaches each rank, by the first of each route."""
     node, local = int(fabric.node[0]), int(fabric.local[0])
-    domain = fabric.domains[int(fabric.kind[node])]
+    graph, domain = graphs[int(fabric.kind[node])], fabric.domains[int(fabric.kind[node])]
     near = np.flatnonzero((fabric.node == node) & (np.arange(fabric.nranks) > 0))
     found = domain.inside.routes(np.full(len(near), local), fabric.local[near])
-    own = found.link[domain.tail[found.link] == local]
-    rows = found.row[domain.tail[found.link] == local]
-    _, first = np.unique(rows, return_index=True)
+    own = domain.tail[found.link] == local
+    rows, first = np.unique(found.row[own], return_index=True)
+    of = found.link[own][first]
     links = [link for _, _, link in graph.edges(data="link")]
-    peers = Counter(links[k] for k in own[first].tolist())
-    far = fabric.nranks - 1 - len(near)
-    if far and domain.nnics:
-        nics = nics_of(graph)
-        peers[graph.nodes[nics[domain.nics_of(local)[0]]]["port"]] += far
-    return dict(peers)
+    rank_link: dict[int, LinkType] = {int(k): links[k] for k in np.unique(of)}
+    kinds = list(dict.fromkeys(rank_link.values()))
+    number = {k: kinds.index(link) for k, link in rank_link.items()}
+    kind = np.full(fabric.nranks, -1, dtype=np.int64)
+    kind[near[rows]] = [number[k] for k in of.tolist()]
+    nics = domain.nics_of(local)
+    if nics and len(near) + 1 < fabric.nranks:
+        kind[fabric.node != node] = len(kinds)
+        kinds.append(graph.nodes[nics_of(graph)[nics[0]]]["port"])
+    return _FirstUse(topology.device, tuple(kinds), kind)
