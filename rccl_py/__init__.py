@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .links import first_call, first_touch
     from .planner import Plan, Planner
     from .reduce_ops import PreMulSum, ReduceOp
-    from .report_draw import draw
+    from .report.draw import draw
     from .topology import Topology, load, lower, machine_names
     from .topology.diff import compare
 
@@ -116,7 +116,7 @@ _HOMES = {
     "Window": "comm",
     "WindowFlag": "config",
     "compare": "topology.diff",
-    "draw": "report_draw",
+    "draw": "report.draw",
     "first_call": "links",
     "first_touch": "links",
     "get_unique_id": "comm",

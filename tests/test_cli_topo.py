@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rccl_py.cli.topo import main
-from rccl_py.report_topo import ranges, table
+from rccl_py.report.topo import ranges, table
 from rccl_py.topology import machine_names
 
 TWO = """<system version="2">

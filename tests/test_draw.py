@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from rccl_py.errors import InvalidArgument, InvalidUsage
 from rccl_py.links import DEVICES, LINKS
 from rccl_py.planner import Planner
-from rccl_py.report_html import plan_html, topology_html
-from rccl_py.report_layout import Panel, panels_of
-from rccl_py.report_layout.grid import grid_dims
-from rccl_py.report_topo import describe
+from rccl_py.report.html import plan_html, topology_html
+from rccl_py.report.layout import Panel, panels_of
+from rccl_py.report.layout.grid import grid_dims
+from rccl_py.report.topo import describe
 from rccl_py.topology import Topology, load, lower, machine_names
 from rccl_py.topology.build import add_gpus, add_link, add_switches, gpus_of, new_graph
 from rccl_py.topology.diff import compare
@@ -144,7 +144,7 @@ def test_the_sizes_of_a_torus_are_found(dims):
 
 @pytest.fixture(scope="module")
 def drawing():
-    return pytest.importorskip("rccl_py.report_draw", reason="never skips") if pytest.importorskip(
+    return pytest.importorskip("rccl_py.report.draw", reason="never skips") if pytest.importorskip(
         "matplotlib", reason="matplotlib is not installed") else None  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def test_a_folder_that_is_not_there_is_one_error(drawing, tmp_path):
 
 
 def test_without_matplotlib_the_error_names_what_to_install(monkeypatch):
-    from rccl_py.report_draw import draw
+    from rccl_py.report.draw import draw
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InvalidUsage, match=r"pip install rccl_py\[plot\]"):
@@ -218,7 +218,7 @@ def test_without_matplotlib_the_error_names_what_to_install(monkeypatch):
 
 
 def test_importing_the_library_does_not_load_matplotlib():
-    code = "import sys, rccl_py, rccl_py.report_draw; print('matplotlib' in sys.modules)"
+    code = "import sys, rccl_py, rccl_py.report.draw; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           check=True, cwd=Path(__file__).parents[1])  # fmt: skip
     assert done.stdout.strip() == "False"

@@ -26,11 +26,6 @@ FLOORS = [
     {
         "comm",
         "report",
-        "report_draw",
-        "report_files",
-        "report_html",
-        "report_layout",
-        "report_topo",
     },
     {"compat"},
     {"cli"},
@@ -43,16 +38,13 @@ SIDEWAYS = {
     ("disagreement", "recorder"),
     ("fabric", "schedule"),
     ("links", "framing"),
-    ("report_draw", "report_layout"),
-    ("report_files", "report"),
-    ("report_html", "report_layout"),
 }
 """On one floor, who may use whom."""
-DOORS = {("build.py", "report_html"), ("plan.py", "report_html")}
+DOORS = {("build.py", "report"), ("plan.py", "report")}
 """`_repr_html_`, which a notebook calls: text of a higher floor, loaded when asked for."""
-OUTSIDE = {"matplotlib": {"report_draw.py"}, "networkx": {"topology"},
+OUTSIDE = {"matplotlib": {"report/draw.py"}, "networkx": {"topology"},
            "mpi4py": {"transports/mpi.py", "cli"},
-           "yaml": {"topology"}, "msgspec": {"topology", "report_files.py", "cli"}}  # fmt: skip
+           "yaml": {"topology"}, "msgspec": {"topology", "report/files.py", "cli"}}  # fmt: skip
 """Who may import what does not come with Python or NumPy."""
 
 

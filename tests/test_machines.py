@@ -18,7 +18,7 @@ import pytest
 
 from rccl_py import Planner, Topology, load, lower, machine_names
 from rccl_py.fabric import Fabric
-from rccl_py.report_topo import describe
+from rccl_py.report.topo import describe
 from rccl_py.topology.build import gpus_of
 
 ROOT = Path(__file__).parents[1]

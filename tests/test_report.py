@@ -9,7 +9,8 @@ import re
 
 import pytest
 
-from rccl_py.report import (
+from rccl_py.report.files import csv_text, json_text, records_json_text
+from rccl_py.report.perf import (
     Columns,
     Config,
     Measurement,
@@ -22,7 +23,6 @@ from rccl_py.report import (
     row_line,
     too_slow,
 )
-from rccl_py.report_files import csv_text, json_text, records_json_text
 
 CONFIG = Config(
     program="all_reduce_perf", version=(1, 2, 3), nthreads=1, ngpus=8, smallest=8,

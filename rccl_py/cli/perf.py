@@ -23,7 +23,7 @@ from .perf_files import check_writable, write_whole
 from .perf_launch import Launch, launch_from, leave_together, only_first_speaks, world_of
 
 if TYPE_CHECKING:
-    from ..report import Row
+    from ..report.perf import Row
     from .perf_run import Run
 
 __all__ = ["main"]
@@ -120,7 +120,8 @@ def _body(arguments: argparse.Namespace, launch: Launch, words: Sequence[str]) -
     settings, least = settings_from(arguments, os.environ), _least_bandwidth()
     world = world_of(launch)
     _check_files(settings, world)
-    from .. import report, report_files
+    from ..report import files
+    from ..report import perf as report
     from .perf_run import prepared
 
     run = prepared(arguments, settings, world)
@@ -142,14 +143,14 @@ def _body(arguments: argparse.Namespace, launch: Launch, words: Sequence[str]) -
     average, failures = _average(rows), _failures(rows)
     screen.say(*report.footer_lines(config, failures, average, least))
     if run.speaks and settings.records is not None:
-        write = report_files.csv_text
+        write = files.csv_text
         if settings.records_format == "json":
-            write = report_files.records_json_text
+            write = files.records_json_text
         write_whole(settings.records, write(run.collective.title, run.where(), rows))
     if run.speaks and settings.document is not None:
         known = {name: value for name, value in sorted(os.environ.items())
                  if name.startswith(("NCCL_", "RCCL_"))}  # fmt: skip
-        write_whole(settings.document, report_files.json_text(
+        write_whole(settings.document, files.json_text(
             config, ranks, rows, arguments=[_PROG, *words], environment=known, started=started,
             ended=_now(), failures=failures, average=average, least=least))  # fmt: skip
     return 1 if failures or report.too_slow(average, least) else 0

@@ -25,7 +25,7 @@ from ..dtypes import DTYPES, dtype_named, name_of
 from ..errors import InvalidArgument, RcclError
 from ..planner import Plan
 from ..reduce_ops import ReduceOp, op_named
-from ..report import Columns, Config, Measurement, Rank, Row
+from ..report.perf import Columns, Config, Measurement, Rank, Row
 from ..units import format_size
 from .common import topology_from
 from .perf_arguments import Settings

@@ -1,6 +1,6 @@
 """`rccl-topo`: list, show, draw, compare, check and convert machines.
 
-Owns the command's arguments; the texts are report_topo's, the pictures report_draw's, and
+Owns the command's arguments; the texts are report.topo's, the pictures report.draw's, and
 topo_check and topo_files hold the commands that write or judge. Exit codes: 0; 1 where `diff`
 finds differences or `validate` errors; 2 with one line on stderr.
 """
@@ -94,7 +94,7 @@ def _add_convert(commands: argparse._SubParsersAction[OneLineParser]) -> None:
 
 
 def _list() -> int:
-    from ..report_topo import table
+    from ..report.topo import table
     from ..topology import machine_names
 
     print("\n".join(table([[n, text] for n, text in machine_names().items()], indent="")))
@@ -102,7 +102,7 @@ def _list() -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from ..report_topo import describe
+    from ..report.topo import describe
     from .topo_files import graph_lines
 
     lines = graph_lines(arguments.topology)

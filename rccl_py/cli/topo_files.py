@@ -36,8 +36,8 @@ def _plan(topology: Topology, asked: str) -> Plan:
 def draw(arguments: argparse.Namespace) -> int:
     """Write the picture and print where it is."""
     from ..errors import InvalidArgument
-    from ..report_draw import draw as picture
-    from ..report_draw import save
+    from ..report.draw import draw as picture
+    from ..report.draw import save
 
     if arguments.by == "bandwidth" and arguments.load:
         raise InvalidArgument("draw: --load draws by load: leave --by bandwidth out")

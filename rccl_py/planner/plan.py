@@ -115,7 +115,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the choice, the candidates, the bound, the bottleneck."""
-        from ..report_html import plan_html
+        from ..report.html import plan_html
 
         return plan_html(self)
 

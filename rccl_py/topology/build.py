@@ -142,7 +142,7 @@ class Topology:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: key figures, a picture, the path matrix."""
-        from ..report_html import topology_html
+        from ..report.html import topology_html
 
         return topology_html(self)
 

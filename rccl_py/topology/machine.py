@@ -52,7 +52,8 @@ from .machine_spec import MachineSpec, NetworkSpec
 
 __all__ = ["network_of", "topology_of"]
 
-_EDGES = 1 << 19  # links of one node's graph: 16,384 GPUs behind 16 planes
+_EDGES = 1 << 19  # links of one node's graph
+_ROUTES = 1 << 24  # GPUs squared times planes: 1,024 GPUs behind 16 planes
 
 
 def network_of(spec: NetworkSpec, where: str) -> Network:
@@ -180,7 +181,11 @@ def _add_scale_up(
         add_mesh(graph, names, link, own.mesh.lanes)
     elif own.switch is not None:
         s = own.switch
-        _require_few(len(names) * s.switches * 2, "scale_up.switch")
+        if len(names) ** 2 * s.switches > _ROUTES:
+            raise FormatError(
+                f"scale_up.switch.switches: {s.switches} planes of {len(names)} GPUs are more than "
+                f"{_ROUTES} routes: equal planes behave like one, so give fewer"
+            )
         add_switches(
             graph,
             names,
@@ -204,8 +209,8 @@ def _add_scale_up(
 def _require_few(edges: int, key: str) -> None:
     if edges > _EDGES:
         raise FormatError(
-            f"{key}: {edges} links are more than {_EDGES}: equal planes behave like one, so give "
-            "fewer, or a smaller scale-up domain"
+            f"{key}: {edges} links are more than {_EDGES}: give a smaller scale-up domain, and "
+            "join several by a network"
         )
 
 

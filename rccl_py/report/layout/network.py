@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ..topology.build import Topology, gpus_of, nics_of
+from ...topology.build import Topology, gpus_of, nics_of
 from .parts import Box, Key, Line, Panel, Point, Text, both, gigabytes
 
 __all__ = ["network_panel"]

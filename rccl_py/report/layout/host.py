@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from ..topology.build import SCALE_UP, nics_of
+from ...topology.build import SCALE_UP, nics_of
 from .parts import Box, Line, Link, Panel, Point, both, links_of, short, title_of, widths_of
 
 __all__ = ["host_panel"]

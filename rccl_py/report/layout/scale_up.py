@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..topology.build import SCALE_UP, gpus_of
+from ...topology.build import SCALE_UP, gpus_of
 from .band import band
 from .grid import dense, grid, grid_dims
 from .parts import (

@@ -1,6 +1,6 @@
 """A machine as a matplotlib picture: colour is bandwidth, or how busy a plan keeps each link.
 
-Owns colours, line styles, the legend and the colour bar; report_layout says where things stand.
+Owns colours, line styles, the legend and the colour bar; layout says where things stand.
 matplotlib is optional and imported here alone, when a picture is asked for. Nothing of pyplot's
 global state is used.
 """
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import InvalidArgument, InvalidUsage
-from .links import PROTOCOLS
-from .report_layout import Line, Panel, headline, panels_of
-from .report_layout.parts import Key
-from .topology.build import Topology
+from ..errors import InvalidArgument, InvalidUsage
+from ..links import PROTOCOLS
+from ..topology.build import Topology
+from .layout import Line, Panel, headline, panels_of
+from .layout.parts import Key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .planner import Plan
+    from ..planner import Plan
 
 __all__ = ["COLOURS", "busy_links", "draw", "save"]
 

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .topology.build import Topology, gpus_of, nics_of
-from .topology.figures import (
+from ..topology.build import Topology, gpus_of, nics_of
+from ..topology.figures import (
     Rates,
     bisection,
     scale_out_bandwidth,
     scale_out_bisection,
     scale_up_bandwidth,
 )
-from .topology.paths import LEGEND, distances, gpu_matrix, nearest_gpus, nic_matrix
+from ..topology.paths import LEGEND, distances, gpu_matrix, nearest_gpus, nic_matrix
 
 __all__ = ["WIDE", "describe", "table"]
 

@@ -1,11 +1,11 @@
 """Where things stand in a machine's picture, on up to three panels; no colours, no painter.
 
-report_draw paints the panels with matplotlib, report_html as SVG.
+report.draw paints the panels with matplotlib, report.html as SVG.
 """
 
 from __future__ import annotations
 
-from ..topology.build import Topology
+from ...topology.build import Topology
 from .host import host_panel
 from .network import network_panel
 from .parts import Box, Line, Panel, Text, gigabytes, letters

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .report import Config, Measurement, Rank, Row, too_slow
+from .perf import Config, Measurement, Rank, Row, too_slow
 
 __all__ = ["csv_text", "json_text", "records_json_text"]
 

@@ -1,6 +1,6 @@
 """What a notebook shows for a Topology or a Plan: a small self-contained piece of HTML.
 
-Owns the words, the tables and an inline SVG; report_layout says where things stand. No scripts,
+Owns the words, the tables and an inline SVG; layout says where things stand. No scripts,
 no style sheets, no files; every text from a machine's file is escaped.
 """
 
@@ -11,20 +11,20 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from .report_layout import Line, Panel, headline, panels_of
-from .topology.build import Topology, nics_of
-from .topology.figures import (
+from ..topology.build import Topology, nics_of
+from ..topology.figures import (
     Spread,
     bisection,
     scale_out_bandwidth,
     scale_out_bisection,
     scale_up_bandwidth,
 )
-from .topology.paths import LEGEND, gpu_matrix, nic_matrix
-from .units import format_bandwidth, format_size, format_time
+from ..topology.paths import LEGEND, gpu_matrix, nic_matrix
+from ..units import format_bandwidth, format_size, format_time
+from .layout import Line, Panel, headline, panels_of
 
 if TYPE_CHECKING:
-    from .planner import Plan
+    from ..planner import Plan
 
 __all__ = ["panel_svg", "plan_html", "topology_html"]
 
