@@ -162,3 +162,22 @@ def test_a_pci_tree_joins_gpus_and_nics_by_switch_and_socket(tmp_path):
     assert nic_matrix(topology.node)[0] == ["PIX", "PHB", "SYS", "SYS"]
     assert not lower(topology).coherent(np.array([0]), np.array([1]))[0]
     assert lower(load("h100-8")).coherent(np.array([0]), np.array([1]))[0]
+
+
+def test_with_pxn_a_message_leaves_on_the_rail_it_arrives_on_through_its_owner():
+    across, own = (lower(load("mi300x-8", nodes=2, pxn=pxn)) for pxn in (None, True))
+    assert "node0: nic2 -> leaf2" in names(across, 2, 13)
+    through = names(own, 2, 13)
+    assert "node0: gpu2 -> gpu5" in through and "node0: nic5 -> leaf5" in through
+    assert not any("spines" in name for name in through)
+
+
+def test_the_first_call_registers_a_new_buffer_with_each_rank_it_deals_with():
+    planner, few = (Planner(lower(load("mi300x-8")), algo=a) for a in ("direct-twoshot", "tree"))
+    small, large = (planner.plan("allreduce", size).first_call for size in (1 << 20, 1 << 30))
+    assert 0 < few.plan("allreduce", 1 << 30).first_call < large and small < large
+    cluster = Planner(lower(load("mi300x-8", nodes=2)), algo="direct-twoshot")
+    assert cluster.plan("allreduce", 1 << 30).first_call > large  # the NIC learns of it too
+    part = Planner(lower(load("mi300x-8", nodes=2, place="15,3")))
+    assert part.plan("allreduce", 1 << 30).first_call > 0
+    assert Planner(lower(load("mi300x-8"), 1)).plan("allreduce", 1 << 30).first_call == 0

@@ -107,6 +107,11 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="of the flows' hash (0)")
     parser.add_argument(
+        "--pxn",
+        action=argparse.BooleanOptionalAction,
+        help="leave on the rail a message arrives on, through the peer that owns its NIC",
+    )
+    parser.add_argument(
         "--place",
         metavar="LIST",
         help="the GPUs ranks take, in order, counted over all nodes: 0-3,8-11",
@@ -126,5 +131,6 @@ def topology_from(arguments: argparse.Namespace) -> Topology:
         pod_nodes=arguments.pod_nodes,
         routing=arguments.routing,
         seed=arguments.seed,
+        pxn=arguments.pxn,
         place=arguments.place,
     )

@@ -29,7 +29,7 @@ __all__ = ["Fabric"]
 Columns = tuple[I64, I64, F64]
 
 
-def _nothing(_: float, __: I64) -> float:
+def _nothing(_: Fabric, __: float, ___: I64) -> float:
     return 0.0
 
 
@@ -56,7 +56,7 @@ class Fabric:
     accelerator of each rank, counted over all nodes. wiring: the links between the NICs' switches,
     None for one node. staged: peers' NICs are used so that a message leaves on the rail it arrives
     on (PXN). hop: s per switch. launch: s per call. memory: B/s of one accelerator's memory (read
-    + write); reduction: B/s of reduced output. first_use: bytes of a new buffer, and the ranks
+    + write); reduction: B/s of reduced output. first_use: this, bytes of a new buffer, the ranks
     that rank 0 exchanges data with, to the s its registration adds to the first call.
     """
 
@@ -70,7 +70,7 @@ class Fabric:
     launch: float
     memory: float
     reduction: float
-    first_use: Callable[[float, I64], float] = _nothing
+    first_use: Callable[[Fabric, float, I64], float] = _nothing
 
     @property
     def nranks(self) -> int:

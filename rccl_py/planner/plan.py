@@ -111,7 +111,8 @@ class Plan:
                     src, dst = move.rows.src, move.rows.dst
                     partners.update(dst[src == 0].tolist(), src[dst == 0].tolist())
         others = np.array(sorted(partners - {0}), dtype=np.int64)
-        return self.profile.fabric.first_use(self.size, others)
+        fabric = self.profile.fabric
+        return fabric.first_use(fabric, self.size, others)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the choice, the candidates, the bound, the bottleneck."""

@@ -161,6 +161,7 @@ def load(
     pod_nodes: int | None = None,
     routing: str | None = None,
     seed: int | None = None,
+    pxn: bool | None = None,
     place: str | Sequence[int] | None = None,
 ) -> Topology:
     """Return the machine called `name`: an installed one, or a file.
@@ -171,9 +172,10 @@ def load(
 
     nodes: join so many of the node. network: "rails" or "leaf-spine". oversubscription: NIC
     capacity under a leaf over its uplinks. leaf_nodes: nodes under one leaf. pod_nodes: nodes in
-    a pod of a three-tier tree. routing: "spray", "ecmp" or "adaptive"; seed: of the hash. place:
-    the accelerators ranks take, in order, counted over all nodes: "0-3,8-11" or numbers. What is
-    not given stays as the file says. Raises InvalidArgument (unknown name, a number out of range)
+    a pod of a three-tier tree. routing: "spray", "ecmp" or "adaptive"; seed: of the hash. pxn: a
+    message leaves on the rail it arrives on, through the peer that owns its NIC (rails only).
+    place: the accelerators ranks take, in order, counted over all nodes: "0-3,8-11" or numbers.
+    What is not given stays as the file says. Raises InvalidArgument (unknown name, a number out of range)
     or FormatError (a file that does not follow its format).
     """
     for what, value in (("nodes", nodes), ("leaf_nodes", leaf_nodes), ("pod_nodes", pod_nodes)):
@@ -181,6 +183,8 @@ def load(
             whole(value, what, 1, 1_000_000)
     if seed is not None:
         whole(seed, "seed", 0, 1 << 62)
+    if pxn not in (None, True, False):
+        raise InvalidArgument(f"pxn {pxn!r}: True or False was expected")
     if routing not in (None, "spray", "ecmp", "adaptive"):
         raise InvalidArgument(f"routing {routing!r}: expected spray, ecmp or adaptive")
     if oversubscription is not None:
@@ -202,6 +206,7 @@ def load(
         "pod_nodes": pod_nodes,
         "routing": routing,
         "seed": seed,
+        "pxn": pxn,
     }
     given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
     if nodes is not None and nodes != topology.nodes and (topology.unlike or topology.place):

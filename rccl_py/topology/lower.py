@@ -6,8 +6,9 @@ other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
@@ -169,46 +170,42 @@ def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabri
         topology.device.launch,
         topology.device.memory,
         topology.device.reduction_rate,
+        _first_use(topology, graphs),
     )
     _require_reachable(fabric)
-    return replace(fabric, first_use=_first_use(topology, fabric, graphs))
+    return fabric
 
 
 @dataclass(frozen=True, eq=False)
 class _FirstUse:
     """What registering a new buffer adds to rank 0's first call, by the ranks it deals with.
 
-    kind: int64[nranks], the link rank 0 has towards each rank, an index of `links`; -1 for none.
+    links, ports: the kind of every own link and of every NIC's cable, by kind of node.
     """
 
     device: Device
-    links: tuple[LinkType, ...]
-    kind: I64
+    links: tuple[tuple[LinkType, ...], ...]
+    ports: tuple[tuple[LinkType, ...], ...]
 
-    def __call__(self, nbytes: float, partners: I64) -> float:
+    def __call__(self, fabric: Fabric, nbytes: float, partners: I64) -> float:
         """Return s."""
-        counts = np.bincount(self.kind[partners] + 1, minlength=len(self.links) + 1)[1:]
-        peers = {link: int(n) for link, n in zip(self.links, counts.tolist()) if n}
+        node, local = int(fabric.node[0]), int(fabric.local[0])
+        kind = int(fabric.kind[node])
+        domain = fabric.domains[kind]
+        near = partners[fabric.node[partners] == node]
+        found = domain.inside.routes(np.full(len(near), local), fabric.local[near])
+        own = domain.tail[found.link] == local
+        _, first = np.unique(found.row[own], return_index=True)  # the first link of each route
+        peers = Counter(self.links[kind][k] for k in found.link[own][first].tolist())
+        nics, far = domain.nics_of(local), len(partners) - len(near)
+        if nics and far:
+            peers[self.ports[kind][nics[0]]] += far
         return first_call(self.device, peers, nbytes)
 
 
-def _first_use(topology: Topology, fabric: Fabric, graphs: list[nx.DiGraph]) -> _FirstUse:
-    """Return the links by which the first rank reaches each rank, by the first of each route."""
-    node, local = int(fabric.node[0]), int(fabric.local[0])
-    graph, domain = graphs[int(fabric.kind[node])], fabric.domains[int(fabric.kind[node])]
-    near = np.flatnonzero((fabric.node == node) & (np.arange(fabric.nranks) > 0))
-    found = domain.inside.routes(np.full(len(near), local), fabric.local[near])
-    own = domain.tail[found.link] == local
-    rows, first = np.unique(found.row[own], return_index=True)
-    of = found.link[own][first]
-    links = [link for _, _, link in graph.edges(data="link")]
-    rank_link: dict[int, LinkType] = {int(k): links[k] for k in np.unique(of)}
-    kinds = list(dict.fromkeys(rank_link.values()))
-    number = {k: kinds.index(link) for k, link in rank_link.items()}
-    kind = np.full(fabric.nranks, -1, dtype=np.int64)
-    kind[near[rows]] = [number[k] for k in of.tolist()]
-    nics = domain.nics_of(local)
-    if nics and len(near) + 1 < fabric.nranks:
-        kind[fabric.node != node] = len(kinds)
-        kinds.append(graph.nodes[nics_of(graph)[nics[0]]]["port"])
-    return _FirstUse(topology.device, tuple(kinds), kind)
+def _first_use(topology: Topology, graphs: list[nx.DiGraph]) -> _FirstUse:
+    return _FirstUse(
+        topology.device,
+        tuple(tuple(link for _, _, link in graph.edges(data="link")) for graph in graphs),
+        tuple(tuple(graph.nodes[nic]["port"] for nic in nics_of(graph)) for graph in graphs),
+    )
