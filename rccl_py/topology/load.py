@@ -172,11 +172,11 @@ def load(
 
     nodes: join so many of the node. network: "rails" or "leaf-spine". oversubscription: NIC
     capacity under a leaf over its uplinks. leaf_nodes: nodes under one leaf. pod_nodes: nodes in
-    a pod of a three-tier tree. routing: "spray", "ecmp" or "adaptive"; seed: of the hash. pxn: a
-    message leaves on the rail it arrives on, through the peer that owns its NIC (rails only).
-    place: the accelerators ranks take, in order, counted over all nodes: "0-3,8-11" or numbers.
-    What is not given stays as the file says. Raises InvalidArgument (unknown name, a number out of range)
-    or FormatError (a file that does not follow its format).
+    a pod of a three-tier tree. routing: "spray", "ecmp" or "adaptive"; seed: of the hash. pxn:
+    whether a message leaves on the rail it arrives on, through the peer that owns its NIC (rails
+    only). place: the accelerators ranks take, in order, counted over all nodes: "0-3,8-11" or
+    numbers. What is not given stays as the file says. Raises InvalidArgument (unknown name, a
+    number out of range) or FormatError (a file that does not follow its format).
     """
     for what, value in (("nodes", nodes), ("leaf_nodes", leaf_nodes), ("pod_nodes", pod_nodes)):
         if value is not None:
