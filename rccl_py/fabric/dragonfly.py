@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ..arguments import finite, whole
 from ..errors import FabricError
@@ -47,8 +48,8 @@ class Dragonfly:
 
     port_router: int32[nports], router of each port (group * routers + its number there).
     local_bandwidth, global_bandwidth: B/s of one link, each way. global_links: of each router.
-    routing: "spray" (minimal, evenly over the links between the two groups), "ecmp" (`flows`
-    minimal paths, by hash), "adaptive" (as UGAL: starts as ecmp, then pieces leave the slowest
+    routing: "spray" (evenly over the shortest paths by the links between the two groups), "ecmp"
+    (`flows` of those, by hash), "adaptive" (as UGAL: starts as ecmp, then pieces leave the slowest
     links, for another minimal path or one over a third group).
     """
 
@@ -147,6 +148,19 @@ class Dragonfly:
         last = np.where(same, -1, self._local(np.where(same, two, enters), two))
         return np.stack([first, np.where(same, -1, link), *[np.full(len(one), -1)] * 2, last])
 
+    def _shortest(self, one: I64, two: I64) -> npt.NDArray[np.bool_]:
+        """Return which global links between their groups lie on a shortest path: bool[links, m].
+
+        A link that leaves the source's router saves a hop, as does one that enters the target's.
+        """
+        hops = np.stack(
+            [
+                (self._minimal(one, two, np.full(len(one), k)) >= 0).sum(axis=0)
+                for k in range(max(self.between, 1))
+            ]
+        )
+        return np.asarray(hops == hops.min(axis=0))
+
     def _detour(self, one: I64, two: I64, choice: I64) -> I64:
         """Return the links over a third group: int64[5, m], or a third router within a group."""
         here, there = one // self.routers, two // self.routers
@@ -178,6 +192,10 @@ class Dragonfly:
     def _choose(self, src: I64, dst: I64, k: I64, salt: int) -> I64:
         """Return a choice by hash: 0.. a minimal path, negative a detour (odd salts only)."""
         word = hashed(self.seed, salt, src, dst, k)
+        if salt == 0:  # where flows start: a shortest path
+            best = self._shortest(self._routers(src), self._routers(dst))
+            counted = np.cumsum(best, axis=0)
+            return (counted == pick(word, counted[-1]) + 1).argmax(axis=0)
         if salt % 2 == 0:
             return pick(word, max(self.between, 1))
         inside = self.port_router[src] // self.routers == self.port_router[dst] // self.routers
@@ -214,10 +232,11 @@ class Dragonfly:
         return flow[row], link, share
 
     def _sprayed(self, flow: I64, one: I64, two: I64) -> Entries:
-        far = one // self.routers != two // self.routers
-        row, k = spread(np.where(far, self.between, 1))
+        best = self._shortest(one, two)
+        best[1:, one // self.routers == two // self.routers] = False  # a group needs no global link
+        k, row = np.nonzero(best)
         paths = self._minimal(one[row], two[row], k)
-        share = np.where(far, 1.0 / max(self.between, 1), 1.0)[row]
+        share = (1.0 / best.sum(axis=0))[row]
         parts = []
         for hop in paths:
             at = np.flatnonzero(hop >= 0)
