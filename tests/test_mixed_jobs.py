@@ -12,7 +12,7 @@ from helpers import machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rccl_py import COLLECTIVES, Planner, load, lower
+from rccl_py import COLLECTIVES, Planner, compare, load, lower
 from rccl_py.check import check
 from rccl_py.errors import FabricError, FormatError, InvalidArgument
 from rccl_py.fabric import Fabric
@@ -181,3 +181,16 @@ def test_the_first_call_registers_a_new_buffer_with_each_rank_it_deals_with():
     part = Planner(lower(load("mi300x-8", nodes=2, place="15,3")))
     assert part.plan("allreduce", 1 << 30).first_call > 0
     assert Planner(lower(load("mi300x-8"), 1)).plan("allreduce", 1 << 30).first_call == 0
+
+
+@pytest.mark.parametrize("nic", [0, 3, 7])
+def test_a_nic_that_is_gone_leaves_the_others_on_their_rails(nic):
+    cluster = load("h100-8", nodes=2)
+    fabric = lower(cluster.without(f"nic{nic}", node=1))
+    for other in range(8):
+        if other != nic:
+            assert f"node1: nic{other} -> leaf{other}" in names(fabric, 8 + other, other)
+    times = {Planner(lower(load("h100-8-x32-rail-only", nodes=4).without(f"nic{k}", node=1)))
+             .plan("alltoall", 1 << 20).time for k in (nic, 5)}  # fmt: skip
+    assert max(times) == pytest.approx(min(times))
+    assert any(f"NIC{nic}" in str(d) for d in compare(cluster, cluster.without(f"nic{nic}")))

@@ -17,7 +17,7 @@ are one: four entries a flow at most, however wide the network is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -127,6 +127,16 @@ class Clos:
             each *= 1 if self.routing == "spray" else self.cores
             parts += [np.repeat(rates(self.pod_up, "pod_up", self.npods) / each, each)] * 2
         return np.concatenate([np.zeros(0), *parts])
+
+    @cached_property
+    def bundled(self) -> bool:
+        """Whether links side by side are one."""
+        return self.routing == "spray"
+
+    @property
+    def sprayed(self) -> Clos:
+        """The same switches under "spray"."""
+        return replace(self, routing="spray")
 
     @cached_property
     def layer(self) -> I64:

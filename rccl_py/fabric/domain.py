@@ -22,7 +22,8 @@ class Domain:
 
     bandwidth, raw: B/s of each of its links. names, media: one text a link. tail, head:
     the accelerator a link leaves and enters, -1 where that is none. inside: routes between its
-    accelerators.
+    accelerators. nic_names: one a NIC; rail: int32[q], the rail of each: its number in a sound
+    node, where one may be missing.
 
     An attachment is an accelerator and a NIC it uses: those of accelerator i are
     attach[i]..attach[i+1]-1. nic: int32, the NIC of each; up, down: links from the accelerator to
@@ -40,6 +41,8 @@ class Domain:
     tail: I32
     head: I32
     inside: Inside
+    nic_names: tuple[str, ...]
+    rail: I32
     attach: I64
     nic: I32
     up: Table
@@ -59,6 +62,12 @@ class Domain:
     def nics_of(self, local: int) -> list[int]:
         """Return the NICs accelerator `local` uses."""
         return [int(n) for n in self.nic[self.attach[local] : self.attach[local + 1]]]
+
+    def on_rail(self, rail: np.ndarray) -> I64:
+        """Return the NIC on each of these rails, -1 where there is none."""
+        known = np.full(max(int(self.rail.max(initial=-1)), int(rail.max(initial=-1))) + 1, -1)
+        known[self.rail] = np.arange(self.nnics)
+        return np.asarray(known[rail], dtype=np.int64)
 
     def holder(self, attachment: np.ndarray) -> I64:
         """Return the accelerator of each attachment."""

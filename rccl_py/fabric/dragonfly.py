@@ -16,7 +16,7 @@ cabled, so every two groups have the same number of links; links left over stay 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -112,6 +112,16 @@ class Dragonfly:
         return rate
 
     @cached_property
+    def bundled(self) -> bool:
+        """Whether links side by side are one."""
+        return False
+
+    @property
+    def sprayed(self) -> Dragonfly:
+        """The same switches under "spray"."""
+        return replace(self, routing="spray")
+
+    @cached_property
     def layer(self) -> I64:
         """0 for global links, -1 for local ones; -1 for all under adaptive: int64[nlinks]."""
         layer = np.full(self.nlinks, -1)
@@ -195,7 +205,7 @@ class Dragonfly:
         if salt == 0:  # where flows start: a shortest path
             best = self._shortest(self._routers(src), self._routers(dst))
             counted = np.cumsum(best, axis=0)
-            return (counted == pick(word, counted[-1]) + 1).argmax(axis=0)
+            return np.asarray((counted == pick(word, counted[-1]) + 1).argmax(axis=0))
         if salt % 2 == 0:
             return pick(word, max(self.between, 1))
         inside = self.port_router[src] // self.routers == self.port_router[dst] // self.routers

@@ -169,7 +169,8 @@ class Fabric:
         if link < cables + 2 * ports:
             way, port = divmod(link - cables, ports)
             node = int(np.searchsorted(self.first_port, port, side="right")) - 1
-            ends = f"nic{port - int(self.first_port[node])}", self.wiring.switch_name(port)
+            nic = self.domains[int(self.kind[node])].nic_names[port - int(self.first_port[node])]
+            ends = nic, self.wiring.switch_name(port)
             return f"node{node}: " + " -> ".join(ends[::-1] if way else ends)
         return self.wiring.link_name(link - cables - 2 * ports)
 
@@ -220,10 +221,10 @@ class Fabric:
             parts += [
                 (row[r], link + own[r], share) for r, link, share in self._leaving(source, i, flows)
             ]
-            r, entry = expand(target.down.ptr, flows.entering)
-            of = flows.row[r]
-            link = target.down.link[entry] + here[of]
-            parts.append((row[of], link, flows.share[r] * target.down.share[entry]))
+            parts += [
+                (row[r], link + here[r], share)
+                for r, link, share in self._entering(target, j, flows)
+            ]
             out = self.first_port[self.node[src[at]]][flows.row] + source.nic[flows.leaving]
             back = self.first_port[self.node[dst[at]]][flows.row] + target.nic[flows.entering]
             ports.append((row[flows.row], out, back, flows.share))
@@ -247,9 +248,7 @@ class Fabric:
         """Return the NIC pairs that carry accelerators i of one node to j of another."""
         there = target.attach[j + 1] - target.attach[j]
         if self.staged:
-            row, entering = expand(target.attach, j)
-            leaving, known = self._rail(source, i[row], target.nic[entering].astype(np.int64))
-            row, entering, leaving = row[known], entering[known], leaving[known]
+            row, leaving, entering = self._on_rails(source, target, i, j)
             count = np.bincount(row, minlength=len(i))
         else:
             here = source.attach[i + 1] - source.attach[i]
@@ -264,16 +263,40 @@ class Fabric:
         first = np.cumsum(count) - count
         return _Flows(row, leaving, entering, share, np.minimum(first, max(len(row) - 1, 0)))
 
+    def _on_rails(self, source: Domain, target: Domain, i: I32, j: I32) -> tuple[I64, I64, I64]:
+        """Return (row, leaving, entering) of transfers that stay on the target's rails.
+
+        Where the source's node has no NIC on any rail of j's own NICs, the rails both nodes have
+        are used, and peers of j that own them hand on.
+        """
+        row, entering = expand(target.attach, j)
+        leaving, known = self._rail(source, i[row], target.rail[target.nic[entering]])
+        row, entering, leaving = row[known], entering[known], leaving[known]
+        cut_off = np.flatnonzero(np.bincount(row, minlength=len(i)) == 0)
+        owned = target.owner[target.owner >= 0]
+        rails = np.intersect1d(target.rail[target.nic[owned]], source.rail[source.nic])
+        if len(cut_off) and len(rails):
+            more = np.repeat(cut_off, len(rails))
+            rail = np.tile(rails, len(cut_off))
+            row = np.concatenate([row, more])
+            out, _ = self._rail(source, i[more], rail)
+            leaving = np.concatenate([leaving, out])
+            entering = np.concatenate([entering, target.owner[target.on_rail(rail)]])
+            order = np.argsort(row, kind="stable")
+            row, leaving, entering = row[order], leaving[order], entering[order]
+        return row, leaving, entering
+
     @staticmethod
-    def _rail(source: Domain, i: I32, rail: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
+    def _rail(source: Domain, i: I32, rail: I32) -> tuple[I64, npt.NDArray[np.bool_]]:
         """Return the attachment by which accelerators i leave on a rail, and where there is one.
 
         Their own NIC of that rail, else that of the peer that owns it.
         """
-        known = rail < source.nnics
-        leaving = source.owner[np.where(known, rail, 0)].astype(np.int64)
+        nic = source.on_rail(rail)
+        known = nic >= 0
+        leaving = source.owner[np.where(known, nic, 0)].astype(np.int64)
         row, entry = expand(source.attach, i)
-        own = source.nic[entry] == rail[row]
+        own = source.nic[entry] == nic[row]
         leaving[row[own]] = entry[own]
         return leaving, known & (leaving >= 0)
 
@@ -284,6 +307,16 @@ class Fabric:
                   flows.share[row] * source.up.share[entry])]  # fmt: skip
         if self.staged:
             relay = source.inside.routes(i[flows.row], source.holder(flows.leaving))
+            parts.append((flows.row[relay.row], relay.link, flows.share[relay.row] * relay.share))
+        return parts
+
+    def _entering(self, target: Domain, j: I32, flows: _Flows) -> list[Columns]:
+        """Return the own links from the NICs to accelerators: (transfer, link, share)."""
+        row, entry = expand(target.down.ptr, flows.entering)
+        parts = [(flows.row[row], target.down.link[entry].astype(np.int64),
+                  flows.share[row] * target.down.share[entry])]  # fmt: skip
+        if self.staged:
+            relay = target.inside.routes(target.holder(flows.entering), j[flows.row])
             parts.append((flows.row[relay.row], relay.link, flows.share[relay.row] * relay.share))
         return parts
 
@@ -316,22 +349,25 @@ class Fabric:
     def _far_coherent(self, src: I32, _: I32) -> F64:
         return np.zeros(len(src))
 
-    def _ends(self, src: I32, dst: I32) -> Iterator[tuple[Domain, Domain, I64, I32, I64, I64]]:
-        """Yield (source, target, rows, i, leaving, entering) of each transfer's first NIC pair."""
+    def _ends(self, src: I32, dst: I32) -> Iterator[tuple[Domain, Domain, I64, I32, I32, I64, I64]]:
+        """Yield (source, target, rows, i, j, leaving, entering) of transfers' first NIC pairs."""
         for (source, target), at in self._kinds(self.node[src], self.node[dst]):
             i, j = self.local[src[at]], self.local[dst[at]]
             flows = self._flows(source, target, i, j)
             if len(flows.row):
-                yield source, target, at, i, flows.leaving[flows.first], flows.entering[flows.first]
+                first = flows.first
+                yield source, target, at, i, j, flows.leaving[first], flows.entering[first]
 
     def _far_latency(self, src: I32, dst: I32) -> F64:
         found = np.zeros((3, len(src)))
-        for source, target, at, i, leaving, entering in self._ends(src, dst):
+        for source, target, at, i, j, leaving, entering in self._ends(src, dst):
             out, into = source.nic[leaving].astype(np.int64), target.nic[entering].astype(np.int64)
-            found[:, at] = source.port_latency[:, out] + source.wait[leaving]
-            found[:, at] += target.wait[entering]
+            # The hand-shake goes both ways, so the slower of two unlike ports sets its pace.
+            found[:, at] = np.maximum(source.port_latency[:, out], target.port_latency[:, into])
+            found[:, at] += source.wait[leaving] + target.wait[entering]
             if self.staged:
                 found[:, at] += source.inside.latency(i, source.holder(leaving))
+                found[:, at] += target.inside.latency(target.holder(entering), j)
             if self.wiring is not None:
                 out = out + self.first_port[self.node[src[at]]]
                 into = into + self.first_port[self.node[dst[at]]]
@@ -340,7 +376,7 @@ class Fabric:
 
     def _far_message(self, src: I32, dst: I32) -> F64:
         found = np.zeros(len(src))
-        for source, _, at, _, leaving, _ in self._ends(src, dst):
+        for source, _, at, _, _, leaving, _ in self._ends(src, dst):
             found[at] = source.port_message[source.nic[leaving]]
         return found
 

@@ -12,7 +12,7 @@ nodes. Nodes are numbered with the last dimension fastest, as np.ravel_multi_ind
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, permutations
 from math import factorial, prod
@@ -123,6 +123,16 @@ class Torus:
         each: F64 = rate * np.array(double)
         chosen: F64 = each[self._slots // 2 % len(self.dims)]
         return chosen
+
+    @cached_property
+    def bundled(self) -> bool:
+        """Whether links side by side are one."""
+        return False
+
+    @property
+    def sprayed(self) -> Torus:
+        """The same switches under "spray"."""
+        return replace(self, routing="spray")
 
     @cached_property
     def layer(self) -> I64:

@@ -55,6 +55,16 @@ class Wiring(Protocol):
         ...
 
     @property
+    def bundled(self) -> bool:
+        """Whether links side by side are one: all of a leaf's ways up, for one."""
+        ...
+
+    @property
+    def sprayed(self) -> Wiring:
+        """The same switches under "spray"."""
+        ...
+
+    @property
     def layer(self) -> I64:
         """A number for links of which no route crosses two, -1 for others: int64[nlinks].
 

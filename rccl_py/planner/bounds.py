@@ -10,18 +10,21 @@ a partition, 2 (P - 1) M over the capacity leaving them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ..collectives import COLLECTIVES
-from ..fabric import I64, Fabric, Routes
+from ..fabric import I64, Fabric, Routes, expand
 from ..schedule import I32
 from ..units import format_bandwidth
 
 __all__ = ["Bound", "Cuts", "find_cuts", "lower_bound"]
 
-_REPRESENTATIVES = 16  # nodes whose ranks are all tried; a fabric's further nodes are copies
+_REPRESENTATIVES = 16  # classes of nodes that are tried; further nodes are copies of one of them
+_PAIRS = 1 << 20  # ranks on one side of a cut times those on the other that are routed one by one
+_HOPS = 64  # accelerators of a node whose hops are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +59,61 @@ class Cuts:
     roots: dict[int, _Cut] = field(default_factory=dict)
 
 
-def _capacity(fabric: Fabric, src: I32, dst: I32) -> float:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What of a cut is seen whole: one of its sides, or the layers of the wiring."""
+
+    src: bool
+    dst: bool
+    layers: bool
+
+
+def _flat(fabric: Fabric) -> tuple[Fabric, bool]:
+    """Return the fabric to look for cuts on, and whether layers of its wiring are cuts.
+
+    Adaptive flows take other links than shortest ones, but leave a node, and a leaf of a tree, by
+    the same ones; in a dragonfly or a torus they may go around what others cross.
+    """
+    if fabric.wiring is None or not fabric.together:
+        return fabric, True
+    flat = fabric.wiring.sprayed
+    return replace(fabric, wiring=flat), flat.bundled
+
+
+def _capacity(fabric: Fabric, src: I32, dst: I32, layers: bool) -> float:
     """Return the B/s the routes src x dst can carry together: the narrowest place all cross."""
+    seen = _Seen(True, True, layers)
+    if len(src) * len(dst) > _PAIRS:
+        whole = len(src) <= len(dst)
+        bundled = fabric.wiring is not None and fabric.wiring.bundled
+        seen = _Seen(whole, not whole, layers and bundled)
+        if whole:
+            dst = _sample(fabric, dst, src)
+        else:
+            src = _sample(fabric, src, dst)
     s, d = (a.ravel().astype(np.int32) for a in np.meshgrid(src, dst, indexing="ij"))
     same = fabric.node[s] == fabric.node[d]
     total = 0.0
     for part in (same, ~same):
         if part.any():
-            total += min(_widths(fabric, s[part], d[part], inside=part is same))
+            total += min(_widths(fabric, s[part], d[part], seen, inside=part is same))
     return total
 
 
-def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[float]:
+def _sample(fabric: Fabric, side: I32, other: I32) -> I32:
+    """Return the ranks of `side` to look at where there are too many.
+
+    Those on the other side's nodes, and one further node of each class, the farthest: which NICs a
+    flow leaves and enters by follows from the classes of its two nodes.
+    """
+    own = np.unique(fabric.node[other])
+    nodes = np.setdiff1d(np.unique(fabric.node[side]), own)[::-1]
+    _, classes = _classes(fabric)
+    first = np.unique(classes[nodes], return_index=True)[1]
+    return side[np.isin(fabric.node[side], np.concatenate([own, nodes[first]]))]
+
+
+def _widths(fabric: Fabric, src: I32, dst: I32, seen: _Seen, *, inside: bool) -> Iterator[float]:
     """Yield the capacity of each set of links that every one of these routes crosses."""
     routes, bandwidth = fabric.routes(src, dst), fabric.bandwidth
     used = np.flatnonzero(np.bincount(routes.link, minlength=fabric.nlinks))
@@ -82,13 +128,19 @@ def _widths(fabric: Fabric, src: I32, dst: I32, *, inside: bool) -> Iterator[flo
         yield float(bandwidth[used[used < own][leaves]].sum())
         yield float(bandwidth[used[used < own][enters]].sum())
         return
-    yield float(bandwidth[used[(used >= own) & (used < own + ports)]].sum())
-    yield float(bandwidth[used[(used >= own + ports) & (used < own + 2 * ports)]].sum())
-    if fabric.wiring is None:
+    if seen.src:
+        yield float(bandwidth[used[(used >= own) & (used < own + ports)]].sum())
+    if seen.dst:
+        yield float(bandwidth[used[(used >= own + ports) & (used < own + 2 * ports)]].sum())
+    wiring = fabric.wiring
+    if wiring is None or not seen.layers:
         return
     wired = used[used >= own + 2 * ports]
-    layer = fabric.wiring.layer[wired - own - 2 * ports]
-    for number in np.unique(layer[layer >= 0]):
+    layer = wiring.layer[wired - own - 2 * ports]
+    for number in np.unique(layer[layer >= 0]).tolist():
+        # Of a tree even layers lie on the way up, on the source's side, odd ones on the target's.
+        if not (seen.dst if number % 2 else seen.src):
+            continue
         links = wired[layer == number]
         if _all_cross(routes, links, len(src)):
             yield float(bandwidth[links].sum())
@@ -157,30 +209,74 @@ def _unlike(fabric: Fabric, node: I32) -> tuple[list[I32], list[int]]:
     return groups, [len(ranks) for ranks in kinds.values()]
 
 
+def _classes(fabric: Fabric) -> tuple[list[I32], npt.NDArray[np.int64]]:
+    """Return the ranks of each node that has some, and the class of every node.
+
+    Nodes are of a class when they are of one kind and hold the same accelerators: what leaves one
+    leaves each. Nodes without ranks have class -1.
+    """
+    order = np.argsort(fabric.node, kind="stable").astype(np.int32)
+    held, starts = np.unique(fabric.node[order], return_index=True)
+    nodes = np.split(order, starts[1:])
+    known: dict[tuple[int, bytes], int] = {}
+    classes = np.full(fabric.copies, -1, dtype=np.int64)
+    for node, ranks in zip(held.tolist(), nodes):
+        key = int(fabric.kind[node]), np.sort(fabric.local[ranks]).tobytes()
+        classes[node] = known.setdefault(key, len(known))
+    return nodes, classes
+
+
 def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], list[int]]]:
     """Yield (name, representative groups, how many each stands for) of ways to split the ranks."""
-    ranks = np.arange(fabric.nranks, dtype=np.int32)
-    nodes = [ranks[fabric.node == a] for a in np.unique(fabric.node)]
-    alike = len({len(node) for node in nodes}) == 1 and len(nodes) > _REPRESENTATIVES
-    some = (
-        nodes[:1] if alike else nodes if len(nodes) <= _REPRESENTATIVES else [nodes[0], nodes[-1]]
+    nodes, classes = _classes(fabric)
+    own = classes[classes >= 0]
+    _, at, count = np.unique(own, return_index=True, return_counts=True)
+    firsts, weights = at.tolist(), count.tolist()
+    if len(firsts) > _REPRESENTATIVES:
+        firsts, weights = firsts[:_REPRESENTATIVES], []  # no partition is known whole
+    some = [nodes[k] for k in firsts]
+    kinds = [_unlike(fabric, node) for node in some]
+    yield (
+        "rank",
+        [g for groups, _ in kinds for g in groups],
+        [w * count for (_, ws), count in zip(kinds, weights) for w in ws],
     )
-    kinds, weights = zip(*(_unlike(fabric, node) for node in some))
-    yield "rank", [g for part in kinds for g in part], [w for part in weights for w in part]
     if len(nodes) == 1:
-        for name, groups in _islands(fabric, ranks):
+        for name, groups in _islands(fabric, np.arange(fabric.nranks, dtype=np.int32)):
             yield f"group joined by {name}", groups, [1] * len(groups)
         return
-    yield "node", some, [1] * len(some)
+    yield "node", some, weights
     if fabric.wiring is None:
         return
     ports = np.minimum(fabric.first_port[:-1], fabric.ports - 1)
     for name, group in fabric.wiring.parts.items():
-        own = group[ports][fabric.node]  # that of the node's first NIC
-        held = [ranks[own == v] for v in np.unique(own)]
-        if len(held) > 1:
-            some = held if len(held) <= 2 else [held[0], held[-1]]
-            yield name, some, [max(1, len(held) - 1), 1]
+        yield name, *_parts(group[ports], nodes, classes, fabric)
+
+
+def _parts(
+    group: npt.NDArray[np.integer],
+    nodes: list[I32],
+    classes: npt.NDArray[np.int64],
+    fabric: Fabric,
+) -> tuple[list[I32], list[int]]:
+    """Return one group of each sort (leaves, pods) that holds ranks, and how many there are.
+
+    group: of each node. Groups are of a sort when they hold as many nodes of each class.
+    """
+    held = np.unique(fabric.node)
+    known: dict[tuple[int, ...], list[int]] = {}
+    order = np.argsort(group[held], kind="stable")
+    names, starts = np.unique(group[held][order], return_index=True)
+    members = np.split(order, starts[1:])
+    for k, inside in enumerate(members):
+        known.setdefault(tuple(sorted(classes[held[inside]].tolist())), []).append(k)
+    if len(names) < 2:
+        return [], []
+    some = [np.concatenate([nodes[v] for v in members[ks[0]]]) for ks in known.values()]
+    weights = [len(ks) for ks in known.values()]
+    if len(some) > _REPRESENTATIVES:
+        return some[:_REPRESENTATIVES], []
+    return some, weights
 
 
 def _ranks_text(group: I32) -> str:
@@ -195,39 +291,59 @@ def _ranks_text(group: I32) -> str:
 
 def find_cuts(fabric: Fabric) -> Cuts:
     """Return the cuts of `fabric` with their capacities."""
+    hop = _hop(fabric)
+    fabric, layers = _flat(fabric)
     everyone = np.arange(fabric.nranks, dtype=np.int32)
     cuts, partitions = [], {}
     for name, groups, weights in _partitions(fabric):
-        leaving, stood_for, members = 0.0, 0, 0
-        for group, weight in zip(groups, weights):
+        leaving, stood_for = 0.0, 0
+        for group, weight in zip(groups, weights or [0] * len(groups)):
             rest = np.setdiff1d(everyone, group).astype(np.int32)
             if not len(rest):
                 continue
-            out, into = _capacity(fabric, group, rest), _capacity(fabric, rest, group)
+            out = _capacity(fabric, group, rest, layers)
+            into = _capacity(fabric, rest, group, layers)
             title = _ranks_text(group) if name == "rank" else f"{_ranks_text(group)} ({name})"
             cuts.append(_Cut(title, group, out, into, name))
             leaving += out * weight
             stood_for += weight
-            members += weight * len(group)
-        if leaving:
-            # Where only some nodes were looked at, the others are copies of them.
-            scale = fabric.nranks / members
-            partitions[name] = round(stood_for * scale), leaving * scale
-    hop = 0.0
-    if fabric.nranks > 1:
-        same = len(np.unique(fabric.node)) == 1
-        src = np.zeros(fabric.nranks - 1, dtype=np.int32)
-        reached = fabric.latency(src, everyone[1:])[0]
-        hop = float(reached.min() if same else reached[fabric.node[1:] != fabric.node[0]].min())
+        if weights and leaving:
+            partitions[name] = stood_for, leaving
     return Cuts(tuple(cuts), partitions, hop)
+
+
+def _hop(fabric: Fabric) -> float:
+    """Return the s of the quickest hop a call cannot do without: between nodes, if it spans some.
+
+    LL, the protocol with the least hand-shake. Over a network it is the quickest way out of a node,
+    one switch, and the quickest way in, whichever ranks they are.
+    """
+    ranks = np.arange(fabric.nranks, dtype=np.int32)
+    used = np.unique(fabric.node)
+    if len(used) == 1:
+        one = ranks[np.unique(fabric.local, return_index=True)[1][:_HOPS]]
+        src, dst = (a.ravel().astype(np.int32) for a in np.meshgrid(one, ranks[: _HOPS * 8]))
+        far = src != dst
+        return float(fabric.latency(src[far], dst[far])[0].min()) if far.any() else 0.0
+    out, into = np.inf, np.inf
+    for kind in np.unique(fabric.kind[used]):
+        domain = fabric.domains[int(kind)]
+        locals_used = np.unique(fabric.local[fabric.kind[fabric.node] == kind])
+        _, entry = expand(domain.attach, locals_used)
+        port = domain.port_latency[0][domain.nic[entry]]
+        out = min(out, float((port + domain.wait[entry]).min()))
+        into = min(into, float(domain.wait[entry].min()))
+    return out + into + fabric.hop
 
 
 def _around(fabric: Fabric, cuts: Cuts, root: int) -> _Cut:
     """Return the cut between `root` and all other ranks."""
     if root not in cuts.roots:
+        fabric, layers = _flat(fabric)
         alone = np.array([root], dtype=np.int32)
         rest = np.setdiff1d(np.arange(fabric.nranks), alone).astype(np.int32)
-        out, into = _capacity(fabric, alone, rest), _capacity(fabric, rest, alone)
+        out = _capacity(fabric, alone, rest, layers)
+        into = _capacity(fabric, rest, alone, layers)
         cuts.roots[root] = _Cut(_ranks_text(alone), alone, out, into, "rank")
     return cuts.roots[root]
 

@@ -86,8 +86,9 @@ def attached(g: NodeGraph) -> Attached:
             wait.append(_waited(g, path))
             nic.append(q)
     owner = np.full(len(index), -1, dtype=np.int32)
-    for number in reversed(range(len(nic))):
-        owner[nic[number]] = number
+    hops = np.bincount(key, minlength=len(nic))
+    for number in np.lexsort((np.arange(len(nic)), hops))[::-1].tolist():
+        owner[nic[number]] = number  # at last the nearest, and of those the first
     ptr = np.concatenate([[0], np.cumsum([len(nics) for nics in used])]).astype(np.int64)
     up, down = np.array(links, dtype=np.int64).reshape(-1, 2).T
     whole = np.ones(len(key))

@@ -68,17 +68,12 @@ def without(topology: Topology, a: str, b: str | None, node: int | None) -> Topo
     def change(graph: nx.DiGraph) -> None:
         if a not in graph:
             raise FabricError(f"{topology.name}: there is no {a}: {_some(graph)}")
-        kind, index = graph.nodes[a]["kind"], graph.nodes[a].get("index")
-        if kind == "gpu":
+        if graph.nodes[a]["kind"] == "gpu":
             raise FabricError(
                 f"{topology.name}: {a} is an accelerator: leave its rank out instead (lower() and "
                 "the commands take a list of accelerators)"
             )
-        graph.remove_node(a)
-        if kind == "nic":  # NICs are counted without gaps
-            for _, data in graph.nodes(data=True):
-                if data["kind"] == "nic" and data["index"] > index:
-                    data["index"] -= 1
+        graph.remove_node(a)  # of NICs the others keep their numbers, and so their rails
 
     return _changed(topology, node, change, f"{a} taken away")
 

@@ -1,12 +1,13 @@
 """What crosses between two halves of one node's accelerators, over the worst choice of halves.
 
 Owns which halvings are tried. Exact up to 16 accelerators, behind one level of switches with equal
-ports, and on full meshes; else the least that is found. Knows no network between nodes.
+ports, and on full meshes; through several levels (of switches, or of the host) up to 8; else the
+least that is found. Knows no network between nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Any
@@ -23,6 +24,9 @@ F64 = npt.NDArray[np.float64]
 _ENUMERATED = 16  # accelerators whose 6,435 halvings are all tried
 _FLOW_EDGES = 6_000  # links, times halvings, of several switch levels that max-flow is run on
 _FLOW_TRIALS = 24  # halvings tried by max-flow: each costs a search through the whole domain
+_FLOW_ALL = (
+    8  # accelerators whose halvings (70, counted from either side) are all given to max-flow
+)
 _SWAPPED = 256  # accelerators up to which a halving is improved by swaps
 _SEED = 7  # of the halvings drawn at random: the same machine has the same figure
 
@@ -43,16 +47,23 @@ class _Domain:
     levels: bool
 
 
-def _domain(graph: nx.DiGraph, attribute: str) -> _Domain:
+def _usable(graph: nx.DiGraph, host: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the scale-up links; host: those of PCI, CPUs and accelerators instead."""
+    for a, b, data in graph.edges(data=True):
+        if (data["link"].medium in SCALE_UP) != host and not (
+            host and "nic" in (graph.nodes[a]["kind"], graph.nodes[b]["kind"])
+        ):
+            yield a, b, data
+
+
+def _domain(graph: nx.DiGraph, attribute: str, host: bool) -> _Domain:
     gpus = gpus_of(graph)
     number = {v: i for i, v in enumerate(gpus)}
     switches = {v: k for k, v in enumerate(v for v in graph if graph.nodes[v]["kind"] == "switch")}
     up, down = np.zeros((len(gpus), len(switches))), np.zeros((len(switches), len(gpus)))
     direct: list[tuple[int, int, float]] = []
     levels = False
-    for a, b, data in graph.edges(data=True):
-        if data["link"].medium not in SCALE_UP:
-            continue
+    for a, b, data in _usable(graph, host):
         if a in number and b in number:
             direct.append((number[a], number[b], data[attribute]))
         elif a in number and b in switches:
@@ -127,45 +138,55 @@ def _improved(domain: _Domain, side: F64) -> float:
     return best
 
 
-def _by_flow(graph: nx.DiGraph, attribute: str, side: F64) -> float:
+def _by_flow(graph: nx.DiGraph, attribute: str, side: F64, host: bool) -> float:
     """Return the max-flow between two halves of a domain whose switches join each other."""
     flow = nx.DiGraph()
-    for a, b, data in graph.edges(data=True):
-        if data["link"].medium in SCALE_UP:
-            flow.add_edge(a, b, capacity=float(data[attribute]))
+    flow.add_nodes_from(["from", "to"])
+    for a, b, data in _usable(graph, host):
+        flow.add_edge(a, b, capacity=float(data[attribute]))
     for i, gpu in enumerate(gpus_of(graph)):
         # No capacity attribute: networkx takes it for infinite.
         flow.add_edge(*(("from", gpu) if side[i] else (gpu, "to")))
     return float(nx.maximum_flow_value(flow, "from", "to"))
 
 
-def _own_links(graph: nx.DiGraph, attribute: str) -> float:
+def _own_links(graph: nx.DiGraph, attribute: str, host: bool) -> float:
     """Return what the first half of the accelerators can send, or the second half receive."""
     gpus = gpus_of(graph)
-    first, second = gpus[: len(gpus) // 2], gpus[len(gpus) // 2 :]
+    first, second = set(gpus[: len(gpus) // 2]), set(gpus[len(gpus) // 2 :])
+    out = into = 0.0
+    for a, b, data in _usable(graph, host):
+        out += data[attribute] if a in first else 0.0
+        into += data[attribute] if b in second else 0.0
+    return min(out, into)
 
-    def total(edges: Iterable[tuple[str, str, dict[str, Any]]]) -> float:
-        return float(sum(d[attribute] for _, _, d in edges if d["link"].medium in SCALE_UP))
 
-    return min(total(graph.out_edges(first, data=True)), total(graph.in_edges(second, data=True)))
+def _flow_bisection(graph: nx.DiGraph, attribute: str, host: bool) -> tuple[float, bool, str]:
+    """Return the least max-flow over some halvings, or over all where those are few."""
+    m, edges = len(gpus_of(graph)), graph.number_of_edges()
+    if edges > _FLOW_EDGES:
+        return _own_links(graph, attribute, host), False, "the links of half the accelerators"
+    whole = m <= _FLOW_ALL and edges * len(_halvings(m)) <= _FLOW_EDGES
+    trials = max(1, min(_FLOW_TRIALS, _FLOW_EDGES // edges))
+    tried = list(_halvings(m) if whole else islice(_guesses(m), trials))
+    least = min(_by_flow(graph, attribute, side, host) for side in tried)
+    if whole:
+        return least, True, f"max-flow over all {len(tried) // 2} halvings"
+    return least, False, f"max-flow over {len(tried)} halvings"
 
 
-def node_bisection(graph: nx.DiGraph, attribute: str) -> tuple[float, bool, str]:
+def node_bisection(
+    graph: nx.DiGraph, attribute: str, host: bool = False
+) -> tuple[float, bool, str]:
     """Return B/s over the worst halving, whether that is exact, and what it was read from.
 
-    attribute: of the edges, "raw" or "bandwidth".
+    attribute: of the edges, "raw" or "bandwidth". host: over PCI and CPUs, not scale-up links.
     """
-    domain, m = _domain(graph, attribute), len(gpus_of(graph))
+    domain, m = _domain(graph, attribute, host), len(gpus_of(graph))
     if m < 2:
         return 0.0, True, "one accelerator has no other half"
     if domain.levels:
-        edges = graph.number_of_edges()
-        if edges > _FLOW_EDGES:
-            return _own_links(graph, attribute), False, "the links of half the accelerators"
-        trials = max(1, min(_FLOW_TRIALS, _FLOW_EDGES // edges))
-        tried = list(islice(_guesses(m), trials))
-        flows = [_by_flow(graph, attribute, side) for side in tried]
-        return min(flows), False, f"max-flow over {len(tried)} halvings"
+        return _flow_bisection(graph, attribute, host)
     if m <= _ENUMERATED:
         sides = _halvings(m)
         return float(_crossing(domain, sides).min()), True, f"all {len(sides) // 2} halvings"

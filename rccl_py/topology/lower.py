@@ -42,6 +42,8 @@ def domain_of(node: nx.DiGraph) -> Domain:
         tail=np.array([index.get(a, -1) for a, _, _ in g.edges], dtype=np.int32),
         head=np.array([index.get(b, -1) for _, b, _ in g.edges], dtype=np.int32),
         inside=inside_of(g),
+        nic_names=tuple(g.nics),
+        rail=np.array([node.nodes[nic]["index"] for nic in g.nics], dtype=np.int32),
         attach=own.attach,
         nic=own.nic,
         up=own.up,
@@ -100,7 +102,7 @@ def _copies(topology: Topology, last: int) -> int:
 
 def _require_reachable(fabric: Fabric) -> None:
     """Raise FabricError where two ranks are not joined; one node of each kind is looked at."""
-    joins, first = np.unique(fabric.node, return_index=True)
+    joins = np.unique(fabric.node)
     kinds = fabric.kind[joins]
     for kind in np.unique(kinds):
         same = np.flatnonzero(kinds == kind)
@@ -134,13 +136,20 @@ def _require_reachable(fabric: Fabric) -> None:
                 f"{fabric.name}: gpu{alone[0]} reaches no NIC: no PCI path joins them"
             )
     if fabric.staged and len(joins) > 1:
-        ranks = first.astype(np.int32)
-        bad = np.flatnonzero(~fabric.reaches(ranks, np.roll(ranks, 1)))
-        if len(bad):
-            raise FabricError(
-                f"{fabric.name}: node {joins[bad[0]]} has no NIC on the rail of node "
-                f"{np.roll(joins, 1)[bad[0]]}: rails need as many NICs in every node, or a spine"
-            )
+        _require_rails(fabric, kinds, joins)
+
+
+def _require_rails(fabric: Fabric, kinds: np.ndarray, nodes: np.ndarray) -> None:
+    """Raise FabricError where two nodes have no rail in common, which is all that joins them."""
+    found, first = np.unique(kinds, return_index=True)
+    for a, at in zip(found.tolist(), first.tolist()):
+        for b, other in zip(found.tolist(), first.tolist()):
+            one, two = fabric.domains[a], fabric.domains[b]
+            if not len(np.intersect1d(one.rail[one.nic], two.rail[two.nic])):
+                raise FabricError(
+                    f"{fabric.name}: node {nodes[at]} has no NIC on a rail of node "
+                    f"{nodes[other]}: rails without a spine need one in common"
+                )
 
 
 def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabric:
@@ -157,8 +166,11 @@ def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabri
     wiring = None
     nics = np.array([d.nnics for d in domains], dtype=np.int64)[kind]
     if len(kind) > 1 and nics.all():
-        port = np.concatenate([domains[k].port for k in kind.tolist()])
-        wiring = wiring_of(network, nics, port, topology.name)
+        port, rail = (
+            np.concatenate([getattr(domains[k], name) for k in kind.tolist()])
+            for name in ("port", "rail")
+        )
+        wiring = wiring_of(network, nics, rail.astype(np.int64), port, topology.name)
     fabric = Fabric(
         topology.name,
         domains,

@@ -45,8 +45,9 @@ def whole_graph(topology: Topology) -> nx.DiGraph:
     if not counts.all():
         return whole
     rates = np.array([port.bandwidth * port.efficiency for _, port in ports])
+    rail = np.array([whole.nodes[nic]["index"] for nic, _ in ports])
     hop = topology.network.hop
-    wiring = wiring_of(topology.network, counts, rates, topology.name)
+    wiring = wiring_of(topology.network, counts, rail, rates, topology.name)
     for number, (nic, port) in enumerate(ports):
         switch = wiring.switch_name(number)
         whole.add_node(switch, kind="switch-net")

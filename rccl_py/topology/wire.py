@@ -21,21 +21,20 @@ from .build import Network
 __all__ = ["wiring_of"]
 
 
-def wiring_of(network: Network, nics: I64, port: F64, name: str) -> Wiring:
+def wiring_of(network: Network, nics: I64, rail: I64, port: F64, name: str) -> Wiring:
     """Return the wiring between the ports of all nodes.
 
-    nics: int64[nodes], NICs of each node. port: usable B/s of every NIC, node by node. name: the
-    machine's, for errors.
+    nics: int64[nodes], NICs of each node. rail, port: the rail and the usable B/s of every NIC,
+    node by node. name: the machine's, for errors.
     """
     node = np.repeat(np.arange(len(nics)), nics)
-    nic = np.arange(len(node)) - np.repeat(np.cumsum(nics) - nics, nics)
     try:
-        return _KINDS[network.kind](network, node, nic, port)
+        return _KINDS[network.kind](network, node, rail, port)
     except FabricError as error:
         raise FabricError(f"{name}: {error}") from None
 
 
-def _clos(network: Network, node: I64, nic: I64, port: F64) -> Wiring:
+def _clos(network: Network, node: I64, rail: I64, port: F64) -> Wiring:
     """Return a fat tree of leaves and spines; of pods joined by a core where pod_nodes says so.
 
     A leaf is built for `leaf_nodes` nodes: the last one has its siblings' uplinks, however few
@@ -43,8 +42,8 @@ def _clos(network: Network, node: I64, nic: I64, port: F64) -> Wiring:
     """
     nodes = int(node[-1]) + 1
     group = node // network.leaf_nodes
-    rails = int(nic.max()) + 1 if network.kind == "rails" else 1
-    leaf = group * rails + (nic if network.kind == "rails" else 0)
+    rails = int(rail.max()) + 1 if network.kind == "rails" else 1
+    leaf = group * rails + (rail if network.kind == "rails" else 0)
     nleaves = (int(group[-1]) + 1) * rails
     below = np.bincount(leaf, weights=port, minlength=nleaves)
     full = below.reshape(-1, rails).max(axis=0)
@@ -63,7 +62,7 @@ def _clos(network: Network, node: I64, nic: I64, port: F64) -> Wiring:
     inside = np.bincount(pod, weights=up)
     pod_up = np.full(len(inside), inside.max()) / network.pod_oversubscription
     spines = cores = 0
-    if network.spine or len(inside) > 1:
+    if network.spine:
         # As many spines as a leaf has uplinks of a NIC's speed; as many cores a spine likewise.
         spines = max(1, round(float(up.max() / port.max())))
         cores = max(1, round(float(pod_up.max() / port.max() / spines)))
@@ -85,7 +84,7 @@ def _clos(network: Network, node: I64, nic: I64, port: F64) -> Wiring:
     )
 
 
-def _dragonfly(network: Network, node: I64, nic: I64, port: F64) -> Wiring:
+def _dragonfly(network: Network, node: I64, rail: I64, port: F64) -> Wiring:
     """Return routers in groups: a group's routers joined pairwise, groups by global links."""
     router = node // network.leaf_nodes
     groups, routers = network.groups, network.routers
@@ -109,7 +108,7 @@ def _dragonfly(network: Network, node: I64, nic: I64, port: F64) -> Wiring:
     )
 
 
-def _torus(network: Network, node: I64, nic: I64, port: F64) -> Wiring:
+def _torus(network: Network, node: I64, rail: I64, port: F64) -> Wiring:
     """Return a torus of nodes."""
     nodes = int(node[-1]) + 1
     if nodes > prod(network.dims):

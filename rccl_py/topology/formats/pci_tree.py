@@ -24,6 +24,7 @@ __all__ = [
     "assumed_pcie",
     "join_packages",
     "links_of",
+    "nvlinks_of",
     "part_of",
     "pcie_of",
     "pcie_of_transfers",
@@ -43,6 +44,17 @@ _PCIE = {
     "mi300a": 5, "mi300x": 5, "mi325x": 5, "mi355x": 5, "navi4x": 5, "h100": 5, "b200": 5,
     "mi455x": 6,
 }  # fmt: skip
+
+
+# NVLinks of one device: NVIDIA's data sheets (A10: the bridge of RTX 30 cards); 18 since H100.
+_NVLINKS = {"p100": 4, "v100": 6, "a100": 12, "a10": 4, "h800": 8} | dict.fromkeys(
+    ("h100", "h200", "gh200", "b200", "gb200", "b300", "gb300"), 18
+)
+
+
+def nvlinks_of(device: Device, largest: float) -> float:
+    """Return how many NVLinks `device` has; of an unknown one, `largest`, what a pair shows."""
+    return max(float(_NVLINKS.get(device.name, 0)), largest)
 
 
 def _row(generation: int) -> LinkType:

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Sequence
 from ....links import DEVICES, LINKS, Device, LinkType
 from ..names import cpu_link, device_of
 
-__all__ = ["amd_device", "link_limit", "named_device", "nvidia_device", "pcie_row", "sockets"]
+__all__ = [
+    "amd_device",
+    "is_grace",
+    "named_amd",
+    "named_device",
+    "nvidia_device",
+    "pcie_row",
+    "sockets",
+]
 
 _LINE_LIMIT = 400  # characters; a line that lists a device is shorter, a log's may be megabytes
 
@@ -21,7 +29,7 @@ _LINE_LIMIT = 400  # characters; a line that lists a device is shorter, a log's 
 # capability of devices without one (NVIDIA's list of CUDA GPUs). The first that fits counts, so
 # longer names stand before what they contain.
 _NVIDIA: tuple[tuple[str | int, str], ...] = (
-    ("rtx-pro-6000", r"RTX 50\d0|RTX PRO \d000"), ("gb300", "GB300"), ("b300", r"\bB300"),
+    ("gb10", r"\bGB10\b|DGX Spark"), ("rtx-pro-6000", r"RTX 50\d0|RTX PRO \d000"), ("gb300", "GB300"), ("b300", r"\bB300"),
     ("gb200", "GB200"), ("b200", r"\bB[12]00"), ("gh200", "GH200"), ("h200", r"\bH200"),
     ("h800", r"\bH800"), ("h100", r"\bH(?:20|100)\b"), ("a100", r"\bA(?:30|100|800)\b"),
     ("rtx4090", r"RTX 40[89]0"), ("l4", r"\bL4\b"),
@@ -43,21 +51,11 @@ _MODELS = {  # AMD's product names, less X, to rows of DEVICES
     "355": "mi355x", "455": "mi455x",
 }  # fmt: skip
 
-# Links of one device: NVIDIA's data sheets (A10: the bridge of RTX 30 cards); 18 since H100.
-_NVLINKS = {"p100": 4, "v100": 6, "a100": 12, "a10": 4, "h800": 8} | dict.fromkeys(
-    ("h100", "h200", "gh200", "b200", "gb200", "b300", "gb300"), 18
-)
-
 # Generation of the device's own PCIe link, by the makers' data sheets; others: 4 is assumed.
 _PCIE = {"p100": 3, "v100": 3, "mi455x": 6, "b300": 6, "gb300": 6} | dict.fromkeys(
     ("h100", "h200", "h800", "gh200", "b200", "gb200", "rtx-pro-6000", "mi300a", "mi300x",
      "mi308x", "mi325x", "mi350x", "mi355x", "navi4x"), 5,
 )  # fmt: skip
-
-
-def link_limit(device: Device, largest: float) -> float:
-    """Return how many NVLinks `device` has; of an unknown one, `largest`, the largest cell."""
-    return max(float(_NVLINKS.get(device.name, 0)), largest)
 
 
 def pcie_row(device: Device) -> tuple[LinkType, str]:
@@ -95,6 +93,11 @@ def _devices(lines: Sequence[str]) -> Iterator[tuple[Device, str]]:
 
 
 def _row(row: str | int, text: str) -> tuple[Device, str]:
+    if row == "gb10":  # sm121: LPDDR5X of 273 GB/s and no NVLink, by NVIDIA's DGX Spark data sheet
+        return DEVICES["generic"], (
+            f"device named in the text: {text} (GB10, sm121), which is not in the device table: "
+            "the generic one taken"
+        )
     if isinstance(row, str):
         return DEVICES[row], _named(text, DEVICES[row])
     device, _, remark = device_of("", row, 0, 0)
@@ -105,15 +108,38 @@ def _named(text: str, device: Device) -> str:
     return f"device named in the text: {text}, modelled as {device.title}"
 
 
-def nvidia_device(largest: float, total: float, gpus: int) -> tuple[Device, str]:
-    """Return the device that NVLink counts fit, and a remark.
+def is_grace(device: Device, cpu_lists: Sequence[str], own_memory: bool) -> bool:
+    """Return whether the CPUs are Grace: of 72 cores each, or with GPU memory as NUMA nodes.
+
+    cpu_lists: of every GPU, as printed. own_memory: every GPU has a NUMA node of its own.
+    """
+    if own_memory or device.name in ("gh200", "gb200", "gb300"):
+        return True
+    return bool(cpu_lists) and all(
+        re.fullmatch(r"0-71|72-143|144-215|216-287", cpus) for cpus in cpu_lists
+    )
+
+
+def nvidia_device(
+    largest: float, total: float, gpus: int, sharing: int = 0
+) -> tuple[Device, str]:
+    """Return the device that NVLink counts fit, and a remark that names its look-alikes.
 
     largest: links of the best-joined pair; total: of the best-joined GPU, over all its pairs.
+    sharing: GPUs under one Grace CPU; 0: the CPUs are others.
     """
+    if sharing:
+        name = "gb200" if sharing > 1 else "gh200"
+        twin = "GB300" if sharing > 1 else "GB200 or GB300 with one GPU a CPU shown"
+        return DEVICES[name], (
+            f"device not named in the text: {DEVICES[name].title} assumed by its Grace CPUs "
+            f"({sharing} GPU(s) each; {twin} looks the same)"
+        )
     name = _by_links(largest, total, gpus)
     if name == "generic":
         return DEVICES[name], "the text names no device and has no NVLink: the generic one taken"
-    twin = " (H200, H20 and B200 look the same)" if name == "h100" and largest > 12 else ""
+    twins = _twins(name, largest, total)
+    twin = f" ({twins} look the same)" if twins else ""
     return DEVICES[name], (
         f"device not named in the text: {DEVICES[name].title} assumed by its NVLink counts{twin}"
     )
@@ -131,15 +157,55 @@ def _by_links(largest: float, total: float, gpus: int) -> str:
     return "p100" if largest == 1 and total == 4 and gpus >= 5 else "v100"  # DGX-1 of 2016
 
 
+def _twins(name: str, largest: float, total: float) -> str:
+    """Return the devices whose matrix is alike; bridges join a GPU to one other only."""
+    bridge = largest == total
+    if name == "h100":
+        return "H200, H20, B200 and B300" if largest > 12 else "H200 and bridges of four H200 NVL"
+    if name == "a100" and largest == 12:
+        return "bridges of A100, H100 PCIe and H100 NVL" if bridge else "A30X and A800 boards"
+    if name == "a100":
+        return "A800 and H800" if largest == 8 else ""
+    if name == "a10":
+        return "bridges of A30, A40, RTX A6000 and RTX 3090"
+    return "bridges of RTX 20 and Quadro RTX cards" if name == "v100" and bridge else ""
+
+
+_ARCH_ONLY = {"gfx90a": ("mi250x", "mi210"), "gfx942": ("mi300x", "mi300a")}
+"""Two devices of one arch: of several dies or in boards of eight, and in hives of four."""
+
+
+def named_amd(named: tuple[Device, str], direct: int, relayed: bool, gpus: int,
+              arch: str) -> tuple[Device, str]:  # fmt: skip
+    """Return the device of a text that names an arch only, by how its GPUs are joined.
+
+    direct, relayed, gpus: as amd_device() takes them; arch: what the text calls its device.
+    """
+    if arch not in _ARCH_ONLY:
+        return named
+    usual, four = _ARCH_ONLY[arch]
+    hive = direct == 3 and not relayed and (gpus == 4 or arch == "gfx90a")
+    own, other = DEVICES[four if hive else usual], DEVICES[usual if hive else four]
+    return own, (
+        f"the text names {arch} only: {own.title} assumed by its links ({other.title} is one too)"
+    )
+
+
+_AMD_TWINS = {
+    "mi355x": "MI350X", "mi300a": "MI300X of four", "mi300x": "MI325X and MI308X",
+    "mi210": "MI100, MI300A and four dies of MI250X", "mi100": "MI210", "mi250x": "MI250",
+}  # fmt: skip
+
+
 def amd_device(direct: int, relayed: bool, gpus: int, rate: float) -> tuple[Device, str]:
-    """Return the device that xGMI tables fit, and a remark.
+    """Return the device that xGMI tables fit, and a remark that names its look-alikes.
 
     direct: largest number of peers with a direct link; relayed: some xGMI pair has no direct
     link; gpus: of the whole node; rate: MB/s of one link, 0 if not given.
     """
     if not direct:
         return DEVICES["generic"], "the text names no device and has no xGMI: the generic one taken"
-    if rate >= 70_000:  # 76.8 GB/s a link
+    if 0.95 * 76_800 <= rate <= 1.05 * 76_800:
         name = "mi355x"
     elif rate >= 60_000 and direct == 3 and gpus == 4:
         name = "mi300a"
@@ -149,10 +215,14 @@ def amd_device(direct: int, relayed: bool, gpus: int, rate: float) -> tuple[Devi
         name = "mi210" if gpus == 4 else "mi100"  # hives of four on bridge cards
     else:
         name = "mi250x"
-    twins = {"mi300x": "MI250X under older drivers", "mi210": "MI300A", "mi100": "MI210"}
-    twin = f" ({twins[name]} looks the same)" if name in twins and not rate else ""
-    title = DEVICES[name].title
-    return DEVICES[name], f"device not named in the text: {title} assumed by its links{twin}"
+    twins = _AMD_TWINS[name]
+    if name == "mi300x" and not rate:
+        twins = "MI325X, MI350X, MI355X, and MI250X under older drivers,"
+    by = f"its links of {rate / 1e3:g} GB/s" if rate else "its links"
+    return DEVICES[name], (
+        f"device not named in the text: {DEVICES[name].title} assumed by {by} "
+        f"({twins} may look the same)"
+    )
 
 
 _LSCPU = {
@@ -165,11 +235,14 @@ _EPYC = re.compile(r"\bAMD EPYC\b|\bThreadripper\b")
 _GRACE = re.compile(r"\bG[HB][23]00\b")
 
 
-def sockets(lines: Sequence[str], amd: bool) -> tuple[LinkType, str]:
+def sockets(lines: Sequence[str], amd: bool, grace: bool = False) -> tuple[LinkType, str]:
     """Return the link between two sockets, and a remark where it is assumed.
 
-    What lscpu prints decides; `amd` GPUs without it are taken to sit on EPYC.
+    What lscpu prints decides; `amd` GPUs without it are taken to sit on EPYC. grace: two Grace
+    CPUs are joined coherently, as NVIDIA's GB200 and GH200 boards are.
     """
+    if grace:
+        return LINKS["nvlink-c2c"], "Grace CPUs: joined by NVLink-C2C, its usual rate assumed"
     found: dict[str, str] = {}
     for line in lines:
         if len(line) <= _LINE_LIMIT:

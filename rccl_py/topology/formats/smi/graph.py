@@ -1,6 +1,6 @@
 """From what a text says of pairs of devices to a graph that has those classes.
 
-Owns the scale-up links: meshes, and switches where a GPU shows more links than it has. smi_host
+Owns the scale-up links: meshes, and switches where a GPU shows more links than it has. host
 adds the PCI tree. Knows no text.
 """
 
@@ -15,8 +15,10 @@ import networkx as nx
 from ....links import LINKS, LinkType
 from ...build import Topology, add_link, new_graph
 from ..names import port_of, scale_up_link
-from .device import link_limit, pcie_row
-from .host import Groups, add_host
+from ..pci_tree import nvlinks_of
+from .device import pcie_row
+from .host import add_host
+from .levels import Groups
 from .node import Node
 
 __all__ = ["topology_of_node"]
@@ -81,7 +83,7 @@ def _is_switched(node: Node, kind: str, group: list[int],
     for (a, b), count in lanes.items():
         sums[a] += count
         sums[b] += count
-    limit = max(lanes.values()) if kind == "UAL" else link_limit(node.device, max(lanes.values()))
+    limit = max(lanes.values()) if kind == "UAL" else nvlinks_of(node.device, max(lanes.values()))
     if max(sums.values()) <= limit:
         return False
     if len(lanes) == len(group) * (len(group) - 1) // 2:

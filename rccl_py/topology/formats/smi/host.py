@@ -10,7 +10,7 @@ picture, for GPU0-NIC0 PIX, GPU1-NIC0 PXB, GPU1-GPU2 NODE, GPU2-GPU3 SYS:
     cpu1 ----- gpu3
 
 A class is nearest first: PIX shares the lowest switch, PXB a higher one, PHB (and NODE) the CPU,
-SYS the link between CPUs. Where a text contradicts itself the nearer class wins, with a note.
+SYS the link between CPUs (`levels` bounds how many). Any two CPUs share one link.
 """
 
 from __future__ import annotations
@@ -22,47 +22,16 @@ import networkx as nx
 from ....links import LINKS, LinkType
 from ...build import add_link, add_pcie
 from .device import sockets
-from .node import FAR, LEVELS, Node
+from .levels import Groups, levels_of
+from .node import LEVELS, Node
 
-__all__ = ["Groups", "add_host"]
-
-
-class Groups:
-    """Disjoint sets of 0..n-1."""
-
-    def __init__(self, count: int) -> None:
-        self._parent = list(range(count))
-
-    def top(self, a: int) -> int:
-        """Return the member that stands for the set of `a`."""
-        while self._parent[a] != a:
-            self._parent[a] = a = self._parent[self._parent[a]]
-        return a
-
-    def join(self, a: int, b: int) -> None:
-        """Make one set of those of `a` and `b`."""
-        a, b = sorted((self.top(a), self.top(b)))
-        self._parent[b] = a
-
-    def among(self, members: list[int]) -> list[list[int]]:
-        """Return `members` by set, in order of their first."""
-        found: dict[int, list[int]] = {}
-        for member in members:
-            found.setdefault(self.top(member), []).append(member)
-        return list(found.values())
+__all__ = ["add_host"]
 
 
 def add_host(graph: nx.DiGraph, node: Node, pcie: LinkType) -> bool:
     """Add the PCI tree and the CPUs; return whether the text says anything of them."""
-    count = len(node.gpus) + len(node.nics)
-    levels = [Groups(count) for _ in range(4)]
-    known = {pair: LEVELS[own.kind] for pair, own in node.pairs.items() if own.kind in LEVELS}
-    for (a, b), level in known.items():
-        for groups in levels[level:]:
-            groups.join(a, b)
-    _join_places(node, levels)
-    _join_lone_nics(node, levels)
-    _note_conflicts(node, levels, known)
+    levels = levels_of(node)
+    known = [pair for pair, own in node.pairs.items() if own.kind in LEVELS]
     hosted = {device for pair in known for device in pair}
     hosted |= {k for k, place in enumerate(node.places) if place}
     coherent = _coherent(node)
@@ -80,57 +49,6 @@ def add_host(graph: nx.DiGraph, node: Node, pcie: LinkType) -> bool:
             _add_tree(graph, node, levels, members, cpu, pcie, coherent)
         _join_cpus(graph, node, range(first, cpus))
     return bool(hosted)
-
-
-def _join_places(node: Node, levels: list[Groups]) -> None:
-    """Put GPUs of one NUMA node under one CPU, unless the matrix says otherwise."""
-    if any(own.kind in FAR for own in node.pairs.values()):
-        return
-    apart = {pair for pair, own in node.pairs.items() if own.kind == "SYS"}
-    by_place: dict[str, list[int]] = {}
-    for gpu, place in enumerate(node.places):
-        if place:
-            by_place.setdefault(place, []).append(gpu)
-    everyone = list(range(len(node.gpus) + len(node.nics)))
-    for gpus in by_place.values():
-        for gpu in gpus[1:]:
-            if levels[2].top(gpu) == levels[2].top(gpus[0]):
-                continue
-            mine = [d for d in everyone if levels[2].top(d) == levels[2].top(gpu)]
-            theirs = [d for d in everyone if levels[2].top(d) == levels[2].top(gpus[0])]
-            if not any((min(a, b), max(a, b)) in apart for a in mine for b in theirs):
-                levels[2].join(gpu, gpus[0])
-                levels[3].join(gpu, gpus[0])
-    placed = [gpu for gpu, place in enumerate(node.places) if place]
-    for gpu in placed[1:]:
-        levels[3].join(gpu, placed[0])
-
-
-def _join_lone_nics(node: Node, levels: list[Groups]) -> None:
-    """Put NICs that are SYS to every GPU, and of which no more is known, under one CPU."""
-    first, count = len(node.gpus), len(node.gpus) + len(node.nics)
-    near = {d for pair, own in node.pairs.items() if LEVELS.get(own.kind, 3) < 3 for d in pair}
-    rowed = {d for a, b in node.pairs if a >= first for d in (a, b)}
-    far = {b for (_, b), own in node.pairs.items() if own.kind == "SYS"}
-    lone = sorted(set(range(first, count)) & far - near - rowed)
-    for nic in lone[1:]:
-        levels[2].join(lone[0], nic)
-        levels[3].join(lone[0], nic)
-
-
-def _note_conflicts(node: Node, levels: list[Groups], known: dict[tuple[int, int], int]) -> None:
-    names = ("PIX", "PXB", "PHB or NODE", "SYS")
-    wrong = []
-    for (a, b), level in known.items():
-        meets = next(k for k in range(4) if levels[k].top(a) == levels[k].top(b))
-        if meets < level:
-            wrong.append((a, b, names[level], names[meets]))
-    if wrong:
-        a, b, given, meets_at = wrong[0]
-        node.notes.add(
-            f"the matrix contradicts itself for {len(wrong)} pair(s): {node.vertex(a)}-"
-            f"{node.vertex(b)} is {given}, but by way of other devices {meets_at}: nearer one taken"
-        )
 
 
 def _needs_cpu(node: Node, levels: list[Groups], members: list[int]) -> bool:
@@ -212,7 +130,7 @@ def _coherent(node: Node) -> set[int]:
 
 def _join_cpus(graph: nx.DiGraph, node: Node, cpus: range) -> None:
     if len(cpus) > 1:
-        link, remark = sockets(node.page.lines, node.amd)
+        link, remark = sockets(node.page.lines, node.amd, node.grace)
         if remark:
             node.notes.add(remark)
         for a, b in combinations(cpus, 2):

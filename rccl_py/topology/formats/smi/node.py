@@ -39,6 +39,7 @@ class Node:
     pairs: dict[tuple[int, int], Pair]
     device: Device
     amd: bool = False
+    grace: bool = False  # CPUs are NVIDIA Grace
     places: list[str] = field(default_factory=list)  # of GPUs: one text a NUMA node, "" unknown
     notes: Notes = field(default_factory=Notes)
 

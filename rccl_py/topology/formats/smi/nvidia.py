@@ -11,12 +11,13 @@ Owns what a head, a row and a cell of it are, and the columns after the matrix. 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ....links import DEVICES
-from .device import amd_device, named_device, nvidia_device
+from .device import amd_device, is_grace, named_device, nvidia_device
 from .node import LEVELS, Node, Pair
 from .page import Grid, Page, brief, read_grid
 
@@ -105,8 +106,7 @@ def read_matrix(page: Page, heads: Sequence[int]) -> Node:
     grid = read_grid(page, _WHAT, head, columns, gpus, _is_cell)
     node = Node(page, [], columns[len(gpus) :], _pairs(page, grid), DEVICES["generic"])
     node.nics = _named(page, node.nics)
-    _add_places(page, grid, gpus, node)
-    _name_device(node)
+    _name_device(node, _add_places(page, grid, gpus, node))
     if any(name not in grid.rows for name in columns):
         node.notes.add("NIC rows missing: how NICs lie to each other is known by way of GPUs only")
     if len(usable) > 1:
@@ -168,7 +168,8 @@ def _named(page: Page, nics: list[str]) -> list[str]:
     return [legend.get(name, name) for name in nics]
 
 
-def _add_places(page: Page, grid: Grid, gpus: list[str], node: Node) -> None:
+def _add_places(page: Page, grid: Grid, gpus: list[str], node: Node) -> list[_Place]:
+    """Add the GPUs, and return where each is."""
     places = [_place(page, grid, name) for name in gpus]
     by_numa = all(place.numa is not None for place in places)
     for k, place in enumerate(places):
@@ -180,6 +181,7 @@ def _add_places(page: Page, grid: Grid, gpus: list[str], node: Node) -> None:
             "GPU NUMA ID given: GPU memory is a NUMA node of its own, so a coherent "
             "CPU link exists; its rate is not in the text: only PCIe is modelled"
         )
+    return places
 
 
 def _place(page: Page, grid: Grid, name: str) -> _Place:
@@ -209,7 +211,7 @@ def _first(text: str) -> int | None:
     return int(found[0]) if found else None
 
 
-def _name_device(node: Node) -> None:
+def _name_device(node: Node, places: list[_Place]) -> None:
     """Set the device: the one the text names, else one that the links fit."""
     lanes: dict[int, float] = dict.fromkeys(range(len(node.gpus)), 0.0)
     kinds, largest = set(), 0.0
@@ -220,6 +222,11 @@ def _name_device(node: Node) -> None:
             lanes[b] += own.lanes
             largest = max(largest, own.lanes)
     named = named_device(node.page.lines)
+    node.grace = is_grace(
+        named[0] if named is not None else DEVICES["generic"],
+        [place.cpus for place in places],
+        all(place.memory is not None for place in places),
+    )
     node.amd = "XGMI" in kinds or (named is not None and named[0].name.startswith("mi"))
     if named is not None:
         node.device, remark = named
@@ -230,5 +237,7 @@ def _name_device(node: Node) -> None:
     elif "UAL" in kinds:
         node.device, remark = DEVICES["mi455x"], "UALink in the matrix: AMD Instinct MI455X assumed"
     else:
-        node.device, remark = nvidia_device(largest, max(lanes.values(), default=0.0), len(lanes))
+        sharing = max(Counter(node.places).values()) if node.grace else 0
+        total = max(lanes.values(), default=0.0)
+        node.device, remark = nvidia_device(largest, total, len(lanes), sharing)
     node.notes.add(remark)
