@@ -16,8 +16,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
-from rccl_py.topology import Topology, load, machine_names
-from rccl_py.topology.build import gpus_of
+from rccl_py.topology import load, machine_names
 from rccl_py.topology.figures import (
     bisection,
     scale_out_bandwidth,
@@ -140,39 +139,16 @@ def published(name: str) -> Row:
     return replace(PUBLISHED[row.like], across=row.across) if row.like else row
 
 
-def _up(machine: Topology) -> tuple[float, ...]:
-    """Return the least and most raw B/s of an accelerator; of a partition: its share."""
-    graph = machine.node
-    gpus = gpus_of(graph)
-    packages = {graph.nodes[gpu].get("package") for gpu in gpus}
-    if packages == {None}:
-        found = scale_up_bandwidth(machine)
-        return tuple(sorted({found.least.raw, found.most.raw}))
-    out = [data["raw"] for a, b, data in graph.edges(data=True)
-           if a == "package0" and graph.nodes[b]["kind"] == "switch"]  # fmt: skip
-    return (sum(out) / (len(gpus) // len(packages)),)
-
-
-def _across(machine: Topology) -> float:
-    """Return the raw B/s between halves of the nodes; of a dragonfly: of the groups."""
-    network = machine.network
-    if network.kind != "dragonfly":
-        return scale_out_bisection(machine).raw
-    groups = -(-machine.nodes // (network.leaf_nodes * network.routers))
-    between = network.routers * network.global_links // (network.groups - 1)
-    port = machine.node.nodes["nic0"]["port"].bandwidth
-    return float((groups // 2) * (groups - groups // 2) * between * port)
-
-
 @cache
 def ours(name: str) -> dict[str, tuple[float, ...]]:
     """Return the raw B/s of one direction that the file `name` has, by column."""
     machine = load(name)
+    up = scale_up_bandwidth(machine)
     return {
-        "up": _up(machine),
+        "up": tuple(sorted({up.least.raw, up.most.raw})),
         "out": (scale_out_bandwidth(machine).raw,),
         "inside": (bisection(machine).raw,),
-        "across": (_across(machine) if machine.nodes > 1 else 0.0,),
+        "across": (scale_out_bisection(machine).raw,),
     }
 
 

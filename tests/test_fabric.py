@@ -245,6 +245,26 @@ BAD = {
     "a time that is none": (
         GOOD + "links: {own: {bandwidth: 1GB/s, latency: soon, source: me}}\n",
         "links.own.latency: "),
+    "a rate no link has": (
+        GOOD + "links: {own: {bandwidth: 1e-320GB/s, latency: 1us, source: me}}\n",
+        "links.own.bandwidth: .*"),
+    "a cap of nothing": (GOOD + "nics: {link: ib-400g, count: 1, cap: 1e-300GB/s}\n", "nics.cap: "),
+    "more partitions than a node holds": (
+        GOOD.replace("4", "16384") + "partitions: {count: 64, link: xgmi-mi300}\n",
+        "partitions.count: 16384 GPUs of 64 are 1048576"),
+    "more functions than a node holds": (
+        GOOD + "nics: {link: ib-400g, count: 4096, functions: 256}\n", "nics.functions: 4096 NICs"),
+    "a tag on what it does not fit": (
+        GOOD.replace("name: a", "name: !!bool x"), "not YAML: KeyError"),
+    "an escape in a text": (GOOD.replace("name: a", r'name: "\u009b31m"'), "printable"),
+    "an escape in a key": (GOOD + r'"\e[31mx": 1' + "\n", "printable"),
+    "a torus without sizes": (GOOD + "network: {kind: torus}\n", "network.dims: a torus needs it"),
+    "sizes without a torus": (GOOD + "network: {dims: [2, 2]}\n", "network.dims: only a torus"),
+    "a torus of another size": (
+        GOOD + "scale_up: {torus: {link: ualink-200g, dims: [2, 3]}}\n",
+        "scale_up.torus.dims: 2 x 3 are 6 places"),
+    "two sockets that nothing joins": (
+        GOOD + "host: {link: pcie5-x16, sockets: 2}\n", "host.socket_link: 2 sockets need it"),
     "a network of no kind": (GOOD + "network: {kind: ring}\n", "network.kind: "),
     "a node that is not there": ("name: a\nsummary: b\nnode: mi300x8\nnodes: 2\n",
                                  "node: .*did you mean mi300x-8 "),

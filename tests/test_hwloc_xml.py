@@ -277,6 +277,52 @@ def test_nvswitches_are_merged_into_one(read):
     lower(topology)
 
 
+def nvlinks(count: int, kind: str, rate: int, names: list[object] | None = None) -> str:
+    """Return GPUs of which every pair shows `rate`, as after hwloc's transitive closure."""
+    ports = "".join(gpu_port(k, kind, name="nvml") for k in range(count))
+    rows = [[1000000 if i == j else rate for j in range(count)] for i in range(count)]
+    own = matrix("NVLinkBandwidth", names or [500 + k for k in range(count)], rows)
+    return machine(package(0, ports), own)
+
+
+@pytest.mark.parametrize("count, kind, rate, lanes", [(8, V100, 150000, 6), (3, H100, 450000, 18)])
+def test_pairs_that_all_show_every_link_of_a_gpu_are_behind_one_switch(
+    read, count, kind, rate, lanes
+):
+    topology = read(nvlinks(count, kind, rate))
+    node = topology.node
+    assert [node.edges[g, "nvswitch0"]["lanes"] for g in gpus_of(node)] == [lanes] * count
+    assert not node.has_edge("gpu0", "gpu1") and any("one switch" in n for n in topology.notes)
+    lower(topology)
+
+
+def test_a_mesh_that_a_gpu_has_links_for_stays_a_mesh(read):
+    node = read(nvlinks(4, V100, 50000)).node
+    assert edge(read(nvlinks(4, V100, 50000)), "gpu0", "gpu3")["lanes"] == 2
+    assert "nvswitch0" not in node
+
+
+def test_unequal_pairs_beyond_the_links_of_a_gpu_are_said(read):
+    text = nvlinks(4, V100, 150000).replace(
+        "1000000 150000 150000 150000", "1000000 50000 150000 150000").replace(
+        "150000 1000000 150000 150000", "50000 1000000 150000 150000")  # fmt: skip
+    topology = read(text)
+    assert edge(topology, "gpu0", "gpu1")["lanes"] == 2
+    assert any("not all pairs are equal" in note for note in topology.notes)
+
+
+def test_pairs_beside_the_switch_they_go_through_are_no_links_of_their_own(read):
+    switch = "0680 [10de:22a3] [10de:1796] a1"
+    ports = gpu_port(0, H100) + gpu_port(1, H100) + host(pci("0000:f0:00.0", switch, gp=700))
+    rows = [[0, 450000, 450000], [450000, 0, 450000], [450000, 450000, 0]]
+    names: list[object] = ["OSDev:500", "OSDev:501", "PCIDev:700"]
+    text = machine(package(0, ports), matrix("NVLinkBandwidth", names, rows, "distances2hetero"))
+    topology = read(text)
+    assert edge(topology, "gpu0", "nvswitch0")["lanes"] == 18
+    assert not topology.node.has_edge("gpu0", "gpu1")
+    assert any("through that switch" in note for note in topology.notes)
+
+
 def test_two_boards_of_nvswitches_are_one_domain_as_in_a_dgx_2(read):
     switch = "0680 [10de:1ac2] [0000:0000] a1 00"
     switches = "".join(host(pci(f"0000:f{k}:00.0", switch, gp=700 + k)) for k in range(2))

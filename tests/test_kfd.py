@@ -17,6 +17,7 @@ from rccl_py.topology import load, lower
 from rccl_py.topology.build import Topology, gpus_of, nics_of
 from rccl_py.topology.formats.kfd.reader import is_kfd, read_kfd
 from rccl_py.topology.formats.pci_tree import pcie_of_transfers
+from rccl_py.topology.validate import validate
 
 MI300X = {"gfx_target_version": 90402, "device_id": 0x74A1, "simd_count": 1216, "num_xcc": 8}
 MI250X = {"gfx_target_version": 90010, "device_id": 0x7408, "simd_count": 440, "num_xcc": 1}
@@ -127,6 +128,45 @@ def test_other_folders_files_and_names_are_not_kfd(tmp_path):
 def test_the_topology_has_the_name_of_the_first_folder_of_its_own(tmp_path):
     two(tmp_path / "host7" / "kfd" / "topology" / "nodes")
     assert read_kfd(tmp_path / "host7" / "kfd").name == "host7"
+
+
+def mesh(root: Path, count: int = 4, later: bool = False) -> None:
+    """Write a mesh of MI300X on one CPU; later: each link is listed by its later GPU only."""
+    kfd = Kfd(root)
+    kfd.cpu()
+    for k in range(count):
+        kfd.link(0, kfd.gpu(0x100 * (k + 1)), PCIE, most=64000, weight=20)
+    for b in range(2, count + 1):
+        for a in range(1, b):
+            kfd.link(b, a, XGMI, most=64000, least=64000, both=not later)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_link_that_one_gpu_does_not_list_is_kept_one_way_and_said(tmp_path, count):
+    mesh(tmp_path, count)
+    (gone,) = [link for link in (tmp_path / "1" / "io_links").iterdir()
+               if "node_to 2\n" in (link / "properties").read_text()]  # fmt: skip
+    shutil.rmtree(gone)
+    topology = read_kfd(tmp_path)
+    assert topology.node.has_edge("gpu1", "gpu0") and not topology.node.has_edge("gpu0", "gpu1")
+    assert any("gpu1 lists xGMI to gpu0, which lists none back" in n for n in topology.notes)
+    assert lower(topology).nranks == count
+
+
+def test_a_link_of_one_way_is_a_warning_of_validate(tmp_path):
+    mesh(tmp_path)
+    (gone,) = [link for link in (tmp_path / "1" / "io_links").iterdir()
+               if "node_to 2\n" in (link / "properties").read_text()]  # fmt: skip
+    shutil.rmtree(gone)
+    warned = [f.where for f in validate(read_kfd(tmp_path)) if f.severity == "warning"]
+    assert any("GPU0" in where and "GPU1" in where for where in warned)
+
+
+def test_links_that_only_the_later_gpus_list_are_both_ways(tmp_path):
+    mesh(tmp_path, later=True)
+    topology = read_kfd(tmp_path)
+    assert len(scale_up(topology)) == 12
+    assert any("by the later GPU of each two only" in note for note in topology.notes)
 
 
 def test_gpus_keep_the_drivers_order_bus_ids_and_numa_node(tmp_path):

@@ -226,7 +226,7 @@ def test_every_peer_opens_a_buffer_but_a_nic_learns_of_it_once():
 
 
 def test_fewer_than_no_peers_is_an_error():
-    with pytest.raises(InvalidArgument, match="-1 peers over xgmi-mi300"):
+    with pytest.raises(InvalidArgument, match="peers over xgmi-mi300 -1: expected 0"):
         first_call(MI300X, {LINKS["xgmi-mi300"]: -1}, 1)
 
 

@@ -194,3 +194,76 @@ def test_a_nic_that_is_gone_leaves_the_others_on_their_rails(nic):
              .plan("alltoall", 1 << 20).time for k in (nic, 5)}  # fmt: skip
     assert max(times) == pytest.approx(min(times))
     assert any(f"NIC{nic}" in str(d) for d in compare(cluster, cluster.without(f"nic{nic}")))
+
+
+def slow_and_fast(folder, slow: str, fast: str, count: int):
+    """Return a cluster of one node on a slow port and `count` on fast ones, a GPU each."""
+    for name, port in (("slow", slow), ("fast", fast)):
+        (folder / f"{name}.yaml").write_text(
+            f"name: {name}\nsummary: s\ngpus: 1\ndevice: h100\nnics: {{link: {port}, count: 1}}\n"
+        )
+    (folder / "box.yaml").write_text(
+        f"name: box\nsummary: s\nnetwork: {{kind: leaf-spine}}\n"
+        f"nodes: [{{node: slow.yaml}}, {{node: fast.yaml, count: {count}}}]\n"
+        )  # fmt: skip
+    return load(folder / "box.yaml")
+
+
+BOUNDED = {
+    "a slow node first of many": lambda folder: slow_and_fast(folder, "ib-100g", "ib-400g", 17),
+    "NICs gone from the first of many nodes": lambda _: _without_nics(17),
+    "leaves that hold unlike numbers": lambda _: load(
+        "a100-8", nodes=6, network="leaf-spine", leaf_nodes=2, oversubscription=8,
+        place="32,24,25,0"),
+    "far from the NIC": lambda _: load("mi250x-4", nodes=2, place="0,2,7,5,14"),
+    "rails in pods": lambda _: load("mi300x-8", nodes=6, leaf_nodes=1, pod_nodes=2),
+    "adaptive leaves": lambda _: load("mi300x-8", nodes=4, network="leaf-spine", leaf_nodes=2,
+                                      oversubscription=4, routing="adaptive"),
+    "ECMP leaves": lambda _: load("mi300x-8", nodes=4, network="leaf-spine", leaf_nodes=2,
+                                  routing="ecmp", seed=5),
+}  # fmt: skip
+
+
+def _without_nics(nodes: int):
+    topology = load("mi300x-8", nodes=nodes, network="leaf-spine")
+    for k in range(6):
+        topology = topology.without(f"nic{k}", node=0)
+    return topology
+
+
+@pytest.mark.parametrize("build", BOUNDED.values(), ids=BOUNDED)
+def test_no_plan_beats_its_bound_on_irregular_jobs(tmp_path, build):
+    planner = Planner(lower(build(tmp_path)))
+    n = planner.fabric.nranks
+    for collective in COLLECTIVES:
+        for block in (8, 1 << 16, 1 << 26):
+            for root in (0, n // 2, n - 1):
+                plan = planner.plan(collective, block, root)
+                assert plan.time >= plan.bound.seconds * (1 - 1e-9), (collective, block, root)
+
+
+def test_rails_two_nodes_do_not_share_are_refused_and_those_they_share_are_used():
+    rails = load("h100-8-x32-rail-only", nodes=2).without("nic7", node=1)
+    fabric = lower(rails)
+    through = names(fabric, 8, 7)
+    assert "node0: leaf0 -> nic0" in through and not any("leaf7" in name for name in through)
+    with pytest.raises(FabricError, match="rails without a spine need one in common"):
+        lower(_apart())
+
+
+def _apart():
+    rails = load("h100-8-x32-rail-only", nodes=2)
+    for k in range(8):
+        rails = rails.without(f"nic{k}", node=k % 2)
+    return rails
+
+
+def test_a_graph_that_was_changed_badly_is_refused_with_the_link():
+    topology = load("mi300x-8")
+    topology.node.edges["gpu0", "gpu1"]["bandwidth"] = float("nan")
+    with pytest.raises(FabricError, match="link gpu0 -> gpu1 has nan B/s"):
+        lower(topology)
+    other = load("mi300x-8")
+    del other.node.edges["gpu0", "gpu3"]["latency"]
+    with pytest.raises(FabricError, match="lacks an attribute"):
+        lower(other)

@@ -32,6 +32,11 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+def _printable(text: str) -> str:
+    """Return a text a terminal only shows: a file's name may hold what it would act on."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def _quiet() -> None:
     """Let nothing more go to a stdout that cannot be written, not even at the interpreter's end."""
     if sys.stdout is not None:
@@ -48,7 +53,7 @@ def guarded(prog: str, body: Callable[[], int]) -> int:
             sys.stdout.flush()
         return code
     except RcclError as error:
-        print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{prog}: {_printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader has gone (`| head`): say nothing, and let the interpreter not flush again.

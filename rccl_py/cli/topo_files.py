@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["convert", "draw", "graph_lines"]
 
 _SIZE = "256M"  # of a load drawn without one: where links, not hops, decide
+_WHOLE = ("graphml", "json")  # formats that hold every node and the network
 _SNIFFED = 1 << 12  # bytes of a file looked at to see a graph XML
 
 
@@ -91,66 +91,17 @@ def _format(arguments: argparse.Namespace) -> str:
     )
 
 
-def _rings(topology: Topology) -> str:
-    """Return the rings of one node as graph XML.
-
-    Rings share an accelerator's scale-up bandwidth evenly, which is exact on a full mesh and
-    behind a switch.
-    """
-    from ..planner import Planner
-    from ..topology import lower
-    from ..topology.build import gpus_of, nics_of
-    from ..topology.figures import scale_up_bandwidth
-    from ..topology.formats.nccl.graph_write import rings_graph, write_graph_xml
-    from ..topology.paths import gpu_matrix, nearest_gpus, nic_matrix
-
-    node = replace(topology, nodes=1)
-    orders = Planner(lower(node)).rings.orders.tolist()
-    graph, k = topology.node, len(orders)
-    speed = scale_up_bandwidth(node).least.usable
-    slowest = min((graph.edges[e]["bandwidth"] for e in graph.edges), default=0.0)
-    nics = nics_of(graph)
-    ports = [graph.nodes[nic]["port"] for nic in nics]
-    return write_graph_xml(
-        rings_graph(
-            _entered(orders, nearest_gpus(graph)) if nics else orders,
-            [c % len(nics) for c in range(k)] if nics else None,
-            speed_intra=(speed or slowest) / k,
-            speed_inter=min((p.bandwidth * p.efficiency for p in ports), default=0.0),
-            type_intra=_worst([c for row in gpu_matrix(graph) for c in row]),
-            type_inter=_worst([_nearest(row) for row in nic_matrix(graph)])
-            if nics and len(gpus_of(graph))
-            else "PIX",
-        )
-    )
-
-
-def _entered(orders: list[list[int]], near: list[list[int]]) -> list[list[int]]:
-    """Return ring c turned so that it begins at a GPU next to the NIC it enters by."""
-    turned = []
-    for c, order in enumerate(orders):
-        beside = [gpu for gpu in near[c % len(near)] if gpu in order]
-        at = order.index(beside[0]) if beside else 0
-        turned.append(order[at:] + order[:at])
-    return turned
-
-
-_CLASSES = ("NVL", "NVB", "PIX", "PXB", "PXN", "PHB", "SYS")  # NCCL's path types, nearest first
-
-
-def _nccl(cell: str) -> str:
-    """Return NCCL's name of a path class: links of every kind are its NVL."""
-    if cell in _CLASSES:
-        return cell
-    return {"C2C": "PHB", "P2C": "PHB", "DIS": "SYS"}.get(cell, "NVL")
-
-
-def _worst(cells: list[str]) -> str:
-    return max((_nccl(c) for c in cells if c != "X"), key=_CLASSES.index, default="NVL")
-
-
-def _nearest(row: list[str]) -> str:
-    return min((_nccl(c) for c in row), key=_CLASSES.index, default="SYS")
+def _left_out(topology: Topology, name: str) -> list[str]:
+    """Return what of the machine the format cannot hold: remarks for its user."""
+    if name in _WHOLE or topology.nodes == 1:
+        return []
+    if not name:  # rings of one node are what NCCL takes for each of many
+        other = "unlike the first are left out" if topology.unlike else ""
+        return [f"{len(topology.unlike)} node(s) {other}: the rings are node 0's"] if other else []
+    network = f"the {topology.network.kind} network"
+    more = f"; {len(topology.unlike)} nodes are unlike it" if topology.unlike else ""
+    return [f"only node 0 of {topology.nodes} is written, without {network}{more}: {name} holds "
+            f"one node (--to json holds all)"]  # fmt: skip
 
 
 def _written(topology: Topology, name: str) -> str:
@@ -166,15 +117,22 @@ def _written(topology: Topology, name: str) -> str:
 def convert(arguments: argparse.Namespace) -> int:
     """Write the machine, or its rings, and say where."""
     from ..errors import InvalidArgument
+    from .topo_graph import graph_of_rings
 
     if arguments.graph and arguments.to is not None:
         raise InvalidArgument("convert: --graph writes graph XML: leave --to out")
     name = "" if arguments.graph else _format(arguments)
     topology = topology_from(arguments)
-    text = _rings(topology) if arguments.graph else _written(topology, name)
+    remarks = _left_out(topology, name)
+    if arguments.graph:
+        text, more = graph_of_rings(topology)
+        remarks += more
+    else:
+        text = _written(topology, name)
     text = text if text.endswith("\n") else text + "\n"
     if arguments.output == "-":
         sys.stdout.write(text)
+        _remark(remarks)
         return 0
     try:
         Path(arguments.output).write_text(text, encoding="utf-8")
@@ -182,4 +140,10 @@ def convert(arguments: argparse.Namespace) -> int:
         why = getattr(error, "strerror", None) or error
         raise InvalidArgument(f"{arguments.output}: cannot be written: {why}") from None
     print(f"{arguments.output}: {topology.name} as {name or 'graph XML'}")
+    _remark(remarks)
     return 0
+
+
+def _remark(remarks: list[str]) -> None:
+    for remark in remarks:
+        print(f"rccl-topo: note: {remark}", file=sys.stderr)

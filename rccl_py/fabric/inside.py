@@ -236,10 +236,12 @@ class Wired:
 class Searched:
     """A large graph of no known shape: a source is searched when it is first asked for.
 
-    search(i): the routes from i, keyed by target 0..m-1.
+    search(i): the routes from i, keyed by target 0..m-1. symmetric: every link goes both ways, so
+    whoever is reached reaches back.
     """
 
     search: Callable[[int], Found]
+    symmetric: bool
     known: dict[int, Found] = field(default_factory=dict)
 
     def _from(self, i: int) -> Found:

@@ -13,10 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import ceil, inf
+from typing import TypeVar
 
+from ..arguments import finite, whole
 from ..errors import InvalidArgument
+from .devices import DEVICES
 from .kinds import GB, US, Device, LinkType
+from .table import LINKS
 
 __all__ = ["REGISTRATIONS", "Registration", "first_call", "first_touch", "registration"]
 
@@ -85,7 +90,24 @@ def registration(device: Device, link: LinkType) -> Registration:
     return REGISTRATIONS["host"]
 
 
-def first_touch(device: Device, link: LinkType, nbytes: float, *, page: int | None = None) -> float:
+_Row = TypeVar("_Row", Device, LinkType)
+
+
+def _row(table: Mapping[str, _Row], asked: _Row | str, what: str) -> _Row:
+    """Return a row of a table by its name; a row stands for itself."""
+    if isinstance(asked, str):
+        if asked not in table:
+            near = ", ".join(get_close_matches(asked, table, n=3, cutoff=0.4)) or "docs/links.md"
+            raise InvalidArgument(f"{what} {asked!r} is not known: see {near}")
+        return table[asked]
+    if not isinstance(asked, (Device, LinkType)):
+        raise InvalidArgument(f"{what} {asked!r}: a name of docs/links.md or a row was expected")
+    return asked
+
+
+def first_touch(
+    device: Device | str, link: LinkType | str, nbytes: float, *, page: int | None = None
+) -> float:
     """Return the seconds a buffer of `nbytes` costs before its first use over `link`.
 
     Later uses of the same buffer cost nothing. Without data there is nothing to register: 0. Where
@@ -93,6 +115,7 @@ def first_touch(device: Device, link: LinkType, nbytes: float, *, page: int | No
 
     Parameters
     ----------
+    device, link : a row, or its name in docs/links.md
     page : int, optional
         B of the pages the buffer lies in, a power of two from 4 KiB; without it the device's.
         An entry never stands for more than the link's table allows.
@@ -102,8 +125,8 @@ def first_touch(device: Device, link: LinkType, nbytes: float, *, page: int | No
     InvalidArgument
         If `nbytes` is below 0 or not a number, or `page` not such a power of two.
     """
-    if not 0 <= nbytes < 1 << 62:
-        raise InvalidArgument(f"first_touch: {nbytes!r} bytes: expected 0 to 2^62")
+    device, link = _row(DEVICES, device, "device"), _row(LINKS, link, "link")
+    nbytes = finite(nbytes, "first_touch: bytes", -1e-300, float(1 << 62))
     size = device.page if page is None else page
     if not isinstance(size, int) or size < 4 * _KIB or size & (size - 1):
         raise InvalidArgument(f"first_touch: page {page!r}: expected a power of two from 4096")
@@ -117,17 +140,24 @@ def first_touch(device: Device, link: LinkType, nbytes: float, *, page: int | No
     return how.call + pages * how.per_page + fill + walks
 
 
-def first_call(device: Device, peers: Mapping[LinkType, int], nbytes: float) -> float:
+def first_call(
+    device: Device | str, peers: Mapping[LinkType, int] | Mapping[str, int], nbytes: float
+) -> float:
     """Return the s a rank's first call with a new buffer costs more than later ones.
 
     peers: how many other ranks it reaches over each kind of link. Each peer over a scale-up link
     or PCIe opens the buffer for itself, one after the other; a NIC learns of it once, whoever is
     behind the network, and so does a bounce buffer.
     """
-    total = 0.0
-    for link, count in peers.items():
-        if count < 0:
-            raise InvalidArgument(f"first_call: {count} peers over {link.name}: expected 0 or more")
+    if not isinstance(peers, Mapping):
+        raise InvalidArgument(
+            f"first_call: peers {peers!r}: a count by link was expected, such as "
+            "{'xgmi-mi300': 7, 'roce-400g': 8}"
+        )
+    total, device = 0.0, _row(DEVICES, device, "device")
+    for name, count in peers.items():
+        link = _row(LINKS, name, "link")
+        whole(count, f"first_call: peers over {link.name}", 0, 1 << 30)
         opened = count if registration(device, link).name == "peer" else min(count, 1)
         total += opened * first_touch(device, link, nbytes)
     return total

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import InvalidArgument, InvalidUsage
 from ..links import PROTOCOLS
 from ..topology.build import Topology
+from ..topology.kinds import kinds_of
 from .layout import Line, Panel, headline, panels_of
 from .layout.parts import Key
 
@@ -212,17 +213,34 @@ def _legend(figure: Any, panels: list[Panel], height: float) -> None:
                   fontsize=8, frameon=False, bbox_to_anchor=(0.5, 0.04 / height))  # fmt: skip
 
 
+def _require_same(topology: Topology, plan: Plan) -> None:
+    """Raise InvalidArgument where `plan` was made on another machine than is drawn."""
+    fabric = plan.profile.fabric
+    # Ranks may be fewer than accelerators, and nodes fewer than the machine has.
+    kinds = [kind.graph for kind in kinds_of(topology)] if fabric.name == topology.name else []
+    links = [{f"{a} -> {b}" for a, b in graph.edges} for graph in kinds]
+    fits = fabric.nranks <= topology.ngpus and len(fabric.kind) <= topology.nodes
+    if not fits or any(set(domain.names) not in links for domain in fabric.domains):
+        raise InvalidArgument(
+            f"draw: the plan is of {fabric.name} with {fabric.nranks} ranks on {len(fabric.kind)} "
+            f"node(s), but {topology.name} with {topology.ngpus} GPUs in {topology.nodes} node(s) "
+            "is drawn: plan on the machine that is drawn"
+        )
+
+
 def draw(topology: Topology, by: str = "bandwidth", plan: Plan | None = None) -> Figure:
     """Return the picture of `topology`: one node, its host, and the network between nodes.
 
     by: "bandwidth" (usable, of each link or bundle drawn) or "load" (share of the time of `plan`
     each link is busy; `plan` must be made on this machine). Raises InvalidUsage without
-    matplotlib, InvalidArgument for another `by` or a missing plan.
+    matplotlib, InvalidArgument for another `by`, a missing plan or one of another machine.
     """
     if by not in ("bandwidth", "load"):
         raise InvalidArgument(f"draw: by={by!r} is not known: bandwidth or load")
     if by == "load" and plan is None:
         raise InvalidArgument("draw: by='load' needs a plan: give plan=Planner(...).plan(...)")
+    if plan is not None:
+        _require_same(topology, plan)
     _required()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.cm import ScalarMappable

@@ -15,13 +15,18 @@ from ..topology.build import Topology, nics_of
 from ..topology.figures import (
     Spread,
     bisection,
+    host_bandwidth,
+    host_bisection,
+    package_bandwidth,
     scale_out_bandwidth,
     scale_out_bisection,
     scale_up_bandwidth,
 )
+from ..topology.kinds import kinds_of, used_nics
 from ..topology.paths import LEGEND, gpu_matrix, nic_matrix
 from ..units import format_bandwidth, format_size, format_time
 from .layout import Line, Panel, headline, panels_of
+from .words import kind_words
 
 if TYPE_CHECKING:
     from ..planner import Plan
@@ -32,6 +37,7 @@ _SCALE = 84  # pixels an inch of the layout: letters of 8 points are 9 pixels hi
 _WIDE = 16  # accelerators and NICs of a matrix that is shown whole
 _MATRIX = 1 << 16  # pairs whose path class is still looked up
 _CANDIDATES = 10  # rows of a plan's table
+_KINDS = 4  # kinds of node that are named
 _SHAPES = 1200  # boxes and lines of a panel that is still put in
 # Points of viridis (matplotlib), light green for the narrowest to dark violet for the widest.
 _COLOURS = ("#7ad151", "#35b779", "#1f9e89", "#26828e", "#31688e", "#3e4989", "#482878", "#440154")
@@ -132,19 +138,39 @@ def _both(spread: Spread) -> str:
     return least if least == most else f"{least}, to {most}"
 
 
+def _nodes(topology: Topology) -> str:
+    """Return which nodes the accelerators are in; the figures of a node are the first kind's."""
+    kinds = kinds_of(topology)
+    if len(kinds) > 1:
+        own = "; ".join(kind_words(topology, kind) for kind in kinds[:_KINDS])
+        left = f"; {len(kinds) - _KINDS} more kinds" if len(kinds) > _KINDS else ""
+        return f" ({escape(own + left)}; below is the first)"
+    many = topology.nodes > 1
+    return f" ({topology.nodes} nodes of {topology.gpus_per_node})" if many else ""
+
+
 def _figures(topology: Topology) -> list[list[str]]:
     out, up, across = (scale_out_bandwidth(topology), bisection(topology),
                        scale_out_bisection(topology))  # fmt: skip
+    inside, host = package_bandwidth(topology), host_bandwidth(topology)
     rows = [["GPUs", f"{topology.ngpus}"
-             + (f" ({topology.nodes} nodes of {topology.gpus_per_node})" if topology.nodes > 1
-                else "")],
+             + _nodes(topology)],
             ["scale-up a GPU, each way", _both(scale_up_bandwidth(topology))],
             ["scale-out a GPU, each way", f"{format_bandwidth(out.raw)} raw, "
-             f"{format_bandwidth(out.usable)} usable ({len(nics_of(topology.node))} NICs a node)"],
+             f"{format_bandwidth(out.usable)} usable ({len(used_nics(topology.node))} NICs of a node in use)"],
             ["scale-up bisection", f"{'' if up.exact else 'at most '}{format_bandwidth(up.usable)}"
              f" usable ({escape(up.how)})"]]  # fmt: skip
+    if inside is not None:
+        rows.insert(2, ["inside a package, each way", _both(inside)])
+    if not up.raw and host.most.raw and topology.gpus_per_node > 1:
+        half = host_bisection(topology)
+        least = "" if half.exact else "at most "
+        rows[-1:] = [["PCIe a GPU, each way", _both(host)],
+                     ["PCIe bisection", f"{least}{format_bandwidth(half.usable)} usable "
+                      f"({escape(half.how)})"]]  # fmt: skip
     if topology.nodes > 1:
-        rows.append(["scale-out bisection", f"{format_bandwidth(across.usable)} usable "
+        rows.append(["scale-out bisection", f"{'' if across.exact else 'at most '}"
+                     f"{format_bandwidth(across.usable)} usable "
                      f"({escape(across.how)})"])  # fmt: skip
     return rows
 

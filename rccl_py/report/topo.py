@@ -7,23 +7,35 @@ are SI inside and GB/s (1e9 bytes per second, per direction) in the texts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..topology.build import Topology, gpus_of, nics_of
+from ..topology.diff import node_differences
+from ..topology.difference import shown, summarised
 from ..topology.figures import (
+    Bisection,
     Rates,
+    Spread,
     bisection,
+    host_bandwidth,
+    host_bisection,
+    package_bandwidth,
     scale_out_bandwidth,
     scale_out_bisection,
     scale_up_bandwidth,
 )
+from ..topology.kinds import Kind, kinds_of, used_nics
 from ..topology.paths import LEGEND, distances, gpu_matrix, nearest_gpus, nic_matrix
+from .words import kind_words, machine_words, network_words
 
 __all__ = ["WIDE", "describe", "table"]
 
 WIDE = 16
 """More accelerators or NICs than this are summarised, unless asked for."""
+
+_KINDS = 6  # kinds of node that are shown
+_RUNS = 40  # letters that the numbers of a kind's nodes may take
 
 
 def table(rows: Sequence[Sequence[str]], right: bool = False, indent: str = "  ") -> list[str]:
@@ -63,7 +75,7 @@ def _spelled(arch: str) -> str:
 
 
 def _gigabytes(rate: float) -> str:
-    return f"{rate / 1e9:.4g}"
+    return f"{rate / 1e9:.4g}" if rate < 1e13 else f"{rate / 1e9:.0f}"
 
 
 def _gpus(topology: Topology, full: bool) -> list[str]:
@@ -93,11 +105,15 @@ def _nics(topology: Topology, matrix: list[list[str]], full: bool) -> list[str]:
     data = [topology.node.nodes[nic] for nic in nics_of(topology.node)]
     if not data:
         return ["NICs: none"]
+    used = used_nics(topology.node)
+    idle = ranges([topology.node.nodes[v]["index"] for v in nics_of(topology.node)
+                   if v not in used])  # fmt: skip
+    rest = [f"  NIC{idle}: no GPU uses it, others are nearer"] if idle else []
     if not full and len(data) > WIDE:
         kinds = Counter((own["port"].name, own["port"].bandwidth) for own in data)
         each = len(data) / max(topology.gpus_per_node, 1)
         texts = [f"{n} x {name} ({rate * 8 / 1e9:g} Gb/s)" for (name, rate), n in kinds.items()]
-        return [f"NICs: {', '.join(texts)}, {each:g} a GPU"]
+        return [f"NICs: {', '.join(texts)}, {each:g} a GPU", *rest]
     near = nearest_gpus(topology.node, matrix)
     rows = [
         [
@@ -112,7 +128,7 @@ def _nics(topology: Topology, matrix: list[list[str]], full: bool) -> list[str]:
         for q, own in enumerate(data)
     ]
     heads = ["NIC", "name", "bus id", "NUMA", "port", "speed", "nearest GPUs"]
-    return [f"NICs: {len(data)}", *_columns(heads, rows)]
+    return [f"NICs: {len(data)}", *_columns(heads, rows), *rest]
 
 
 def _near(matrix: list[list[str]], gpus: list[int], q: int) -> str:
@@ -166,9 +182,12 @@ def _lanes(edge: dict[str, Any]) -> str:
     return f"{round(lanes, 3):g}"
 
 
-def _matrix(cells: list[list[str]], column: str) -> list[str]:
-    head = ["", *(f"{column}{j}" for j in range(len(cells[0])))]
-    return table([head, *([f"GPU{i}", *row] for i, row in enumerate(cells))])
+def _matrix(topology: Topology, cells: list[list[str]], of_nics: bool = False) -> list[str]:
+    nodes = topology.node.nodes
+    gpus = [f"GPU{nodes[v]['index']}" for v in gpus_of(topology.node)]
+    nics = [f"NIC{nodes[v]['index']}" for v in nics_of(topology.node)]
+    head = ["", *(nics if of_nics else gpus)]
+    return table([head, *([name, *row] for name, row in zip(gpus, cells))])
 
 
 def _classes(cells: list[list[str]]) -> Counter[str]:
@@ -179,17 +198,17 @@ def _gpu_paths(topology: Topology, cells: list[list[str]], full: bool) -> list[s
     if len(cells) == 1:
         return []
     if full or len(cells) <= WIDE:
-        return ["GPU-GPU paths:", *_matrix(cells, "GPU")]
+        return ["GPU-GPU paths:", *_matrix(topology, cells)]
     switches = sum(data["kind"] == "switch" for _, data in topology.node.nodes(data=True))
     through = f" through {switches} switch planes" if switches else ""
     return [f"GPU-GPU paths: {_shares(cells)}{through} (--matrix prints all)"]
 
 
-def _nic_paths(cells: list[list[str]], full: bool) -> list[str]:
+def _nic_paths(topology: Topology, cells: list[list[str]], full: bool) -> list[str]:
     if not cells or not cells[0]:
         return []
     if full or (len(cells) <= WIDE and len(cells[0]) <= WIDE):
-        return ["GPU-NIC paths:", *_matrix(cells, "NIC")]
+        return ["GPU-NIC paths:", *_matrix(topology, cells, True)]
     return [f"GPU-NIC paths: {_shares(cells)} (--matrix prints all)"]
 
 
@@ -214,64 +233,120 @@ def _tables(topology: Topology) -> list[str]:
     weight, hops = ([list(map(str, row)) for row in t] for t in (found.weight, found.hops))
     lines = []
     for title, cells in (("weight", weight), ("hops", hops), ("link type", found.kind)):
-        lines += [f"{title} between two GPUs:", *_matrix(cells, "GPU"), ""]
+        lines += [f"{title} between two GPUs:", *_matrix(topology, cells), ""]
     return lines[:-1]
 
 
-def _head(topology: Topology) -> list[str]:
-    nodes, network = topology.nodes, topology.network
-    lines = [f"{topology.name}: {topology.ngpus} x {topology.device.title}"]
-    if nodes > 1:
-        lines.append(
-            f"nodes: {nodes}, {network.kind}, {network.leaf_nodes} under a leaf, "
-            f"{network.oversubscription:g}:1 oversubscribed; below is one node"
-        )
+def _head(topology: Topology, kinds: list[Kind]) -> list[str]:
+    lines = [machine_words(topology)]
+    if topology.nodes > 1:
+        below = "one node of each kind" if len(kinds) > 1 else "one node"
+        lines.append(f"nodes: {topology.nodes}, {network_words(topology)}; below is {below}")
+    if len(kinds) > 1:
+        lines += [f"  {kind_words(topology, kind)} ({_numbers(kind)})"
+                  for kind in kinds[:_KINDS]]  # fmt: skip
+        if len(kinds) > _KINDS:
+            lines.append(f"  and {len(kinds) - _KINDS} more kinds of node, which are not shown")
     return lines
+
+
+def _numbers(kind: Kind) -> str:
+    """Return the nodes of a kind: a few runs of them."""
+    text = ranges(kind.nodes)
+    text = text if len(text) <= _RUNS else text[:_RUNS].rpartition(",")[0] + ",.."
+    return f"node{'' if len(kind.nodes) == 1 else 's'} {text}"
 
 
 def _rates(found: Rates) -> str:
     return f"{_gigabytes(found.raw)} raw, {_gigabytes(found.usable)} usable"
 
 
-def _bandwidths(topology: Topology) -> list[str]:
-    """Return what one accelerator can send, and what crosses the middle of the machine."""
-    up, out = scale_up_bandwidth(topology), scale_out_bandwidth(topology)
-    rows = []
+def _between(spread: Spread) -> str:
+    """Return what the accelerators have: one text where all are alike."""
+    least, most = _rates(spread.least), _rates(spread.most)
+    return most if least == most else f"{least} to {most}"
+
+
+def _halved(half: Bisection) -> str:
+    least = "" if half.exact else "at most "
+    return f"{least}{_rates(Rates(half.raw, half.usable))} ({half.how})"
+
+
+def _network_row(topology: Topology) -> list[list[str]]:
+    if topology.nodes < 2:
+        return []
+    return [["scale-out, bisection", _halved(scale_out_bisection(topology))]]
+
+
+def _node_rows(topology: Topology) -> list[list[str]]:
+    """Return what one accelerator can send, and what crosses the middle of a node."""
+    up, out, inside = (scale_up_bandwidth(topology), scale_out_bandwidth(topology),
+                       package_bandwidth(topology))  # fmt: skip
+    rows, half = [], bisection(topology)
     if up.most.raw:
-        unequal = up.least != up.most
-        rows.append(["scale-up, a GPU", (_rates(up.least) + f" to {_rates(up.most)}")
-                     if unequal else _rates(up.most)])  # fmt: skip
-        half = bisection(topology)
-        found = _rates(Rates(half.raw, half.usable))
-        rows.append(["scale-up, bisection", f"{'' if half.exact else 'at most '}{found} "
-                     f"({half.how})"])  # fmt: skip
+        rows.append(["scale-up, a GPU", _between(up)])
+        if inside is not None and inside != up:
+            rows[-1][1] += " (its share of the package's links)"
+            rows.append(["inside a package", _between(inside)])
+        rows.append(["scale-up, bisection", _halved(half)])
+    if not half.raw and topology.gpus_per_node > 1:
+        # Where scale-up links do not join all GPUs, they meet over the host.
+        host = host_bandwidth(topology)
+        if host.most.raw:
+            rows.append(["PCIe, a GPU", _between(host)])
+            rows.append(["PCIe, bisection", _halved(host_bisection(topology))])
     if out.raw:
         rows.append(["scale-out, a GPU", _rates(out)])
-    if topology.nodes > 1:
-        across = scale_out_bisection(topology)
-        rows.append(["scale-out, bisection", f"{_rates(Rates(across.raw, across.usable))} "
-                     f"({across.how})"])  # fmt: skip
+    return rows
+
+
+def _bandwidths(rows: list[list[str]]) -> list[str]:
     return ["bandwidth (GB/s, per direction):", *table(rows)] if rows else []
 
 
-def describe(topology: Topology, matrix: bool = False, rocm: bool = False) -> list[str]:
-    """Return the lines that describe one node of `topology` and how nodes are joined.
-
-    matrix: print every row and matrix however large; rocm: add weight, hops and link type.
-    """
+def _node_blocks(topology: Topology, rows: list[list[str]], matrix: bool,
+                 rocm: bool) -> list[list[str]]:  # fmt: skip
+    """Return the parts that describe one node. rows: what is said of the network, with its own."""
     gpu_cells, nic_cells = gpu_matrix(topology.node), nic_matrix(topology.node)
-    blocks = [
-        _head(topology),
+    return [
         _gpus(topology, matrix),
         _nics(topology, nic_cells, matrix),
         _links(topology),
-        _bandwidths(topology),
+        _bandwidths(_node_rows(topology) + rows),
         _gpu_paths(topology, gpu_cells, matrix),
-        _nic_paths(nic_cells, matrix),
+        _nic_paths(topology, nic_cells, matrix),
         _legend(gpu_cells, nic_cells),
         _tables(topology) if rocm else [],
-        ["notes:", *(f"  - {note}" for note in topology.notes)] if topology.notes else [],
     ]
+
+
+def _kind_blocks(topology: Topology, kinds: list[Kind], matrix: bool,
+                 rocm: bool) -> Iterator[list[str]]:  # fmt: skip
+    """Yield the parts of every kind of node; of one that has a fault, what differs."""
+    for k, kind in enumerate(kinds[:_KINDS]):
+        yield [f"== {_numbers(kind)}: {kind.name} =="]
+        if k and kind.name == kinds[0].name:
+            found = summarised(node_differences(kinds[0].graph, kind.graph))
+            yield [f"as node {kinds[0].nodes[0]}, but:", *(f"  {shown(d)}" for d in found)]
+        else:
+            yield from _node_blocks(kind.of(topology), [], matrix, rocm)
+
+
+def describe(topology: Topology, matrix: bool = False, rocm: bool = False) -> list[str]:
+    """Return the lines that describe one node of each kind, and how nodes are joined.
+
+    matrix: print every row and matrix however large; rocm: add weight, hops and link type.
+    """
+    kinds = kinds_of(topology)
+    blocks = [_head(topology, kinds)]
+    if len(kinds) == 1:
+        one = kinds[0].of(topology)
+        blocks += _node_blocks(one, _network_row(topology), matrix, rocm)
+    else:
+        blocks += [_bandwidths(_network_row(topology)),
+                   *_kind_blocks(topology, kinds, matrix, rocm)]  # fmt: skip
+    if topology.notes:
+        blocks.append(["notes:", *(f"  - {note}" for note in topology.notes)])
     lines: list[str] = []
     for block in blocks:
         lines += ["", *block] if lines and block else block

@@ -279,4 +279,4 @@ def inside_of(g: NodeGraph) -> Inside:
         _from(g, draft, i, 0)
         return draft.found()
 
-    return Searched(search)
+    return Searched(search, all((b, a) in g.number for a, b, _ in g.edges))

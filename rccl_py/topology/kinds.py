@@ -12,7 +12,7 @@ import networkx as nx
 
 from ..errors import FabricError
 from .across import attached
-from .build import Topology, gpus_of, nics_of
+from .build import Topology, nics_of
 from .node_graph import numbered
 
 __all__ = ["Kind", "kinds_of", "used_nics"]
@@ -27,8 +27,11 @@ class Kind:
     name: str
 
     def of(self, topology: Topology) -> Topology:
-        """Return `topology` as one node of this kind."""
-        return replace(topology, node=self.graph, nodes=1, unlike=(), place=())
+        """Return `topology` as one node of this kind; its device is unnamed where it is foreign."""
+        device = topology.device
+        if self.name != _name(topology, topology.node):
+            device = replace(device, title=self.name, arch="")
+        return replace(topology, node=self.graph, device=device, nodes=1, unlike=(), place=())
 
 
 def _sizes(graph: nx.DiGraph) -> tuple[Any, ...]:
@@ -73,14 +76,3 @@ def used_nics(graph: nx.DiGraph) -> list[str]:
     except FabricError:  # lower() says what is wrong
         return nics_of(graph)
     return [nic for q, nic in enumerate(g.nics) if q in used]
-
-
-def counted(graph: nx.DiGraph) -> str:
-    """Return what a node holds: ``8 GPUs, 8 NICs of 400 Gb/s``."""
-    gpus, nics = len(gpus_of(graph)), nics_of(graph)
-    speeds = sorted({graph.nodes[nic]["port"].bandwidth * 8 / 1e9 for nic in nics})
-    text = f"{gpus} GPU{'' if gpus == 1 else 's'}, "
-    if not nics:
-        return text + "no NICs"
-    text += f"{len(nics)} NIC{'' if len(nics) == 1 else 's'}"
-    return f"{text} of {'/'.join(f'{s:g}' for s in speeds)} Gb/s"

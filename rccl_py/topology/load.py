@@ -45,7 +45,8 @@ def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
         return one if spec.place is None else _placed(one, spec.place, path)
     cluster: ClusterSpec = checked(data, ClusterSpec, path)
     parts = _parts(cluster, path)
-    nodes = [_node(part.node, path, seen) for part in parts]
+    read = {name: _node(name, path, seen) for name in dict.fromkeys(p.node for p in parts)}
+    nodes = [read[part.node] for part in parts]
     network = (
         nodes[0].network
         if cluster.network is None
@@ -57,8 +58,8 @@ def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
         if node.node is not nodes[0].node:
             unlike += [(first + k, node.node) for k in range(part.count)]
         first += part.count
-    notes = [note for node in nodes for note in node.notes]
-    kinds = {node.device.title for node in nodes}
+    notes = [note for node in read.values() for note in node.notes]
+    kinds = {node.device.title for node in read.values()}
     if len(kinds) > 1:
         notes.append(
             f"nodes of {len(kinds)} kinds of accelerator: launch and memory are modelled as "
@@ -73,7 +74,9 @@ def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
         unlike=tuple(unlike),
         place=(),
         summary=cluster.summary,
-        sources=tuple(dict.fromkeys([*cluster.sources, *(t for n in nodes for t in n.sources)])),
+        sources=tuple(
+            dict.fromkeys([*cluster.sources, *(t for n in read.values() for t in n.sources)])
+        ),
     )
     return joined if cluster.place is None else _placed(joined, cluster.place, path)
 
@@ -197,8 +200,11 @@ def load(
         raise InvalidArgument(f"network {network!r}: expected rails or leaf-spine")
     try:
         topology = _read(str(name))
-    except (OSError, ValueError) as error:  # a name no file can have
+    except (OSError, ValueError, RuntimeError) as error:  # a name no file can have, a loop of links
         raise InvalidArgument(f"topology {str(name)[:80]!r} is no path: {error}"[:300]) from None
+    if not topology.name.isprintable():  # from a file's name
+        shown = "".join(c if c.isprintable() else "?" for c in topology.name)
+        topology = replace(topology, name=shown)
     changes = {
         "kind": network,
         "oversubscription": oversubscription,
@@ -222,6 +228,8 @@ def placed(topology: Topology, place: str | Sequence[int]) -> Topology:
     """Return the machine for a job that takes these accelerators, in this order."""
     if isinstance(place, str):
         place = numbers(place, f"{topology.name}: place")
+    if not hasattr(place, "__iter__"):
+        raise InvalidArgument(f"{topology.name}: place {place!r}: a list was expected")
     found = tuple(whole(k, f"{topology.name}: place", 0, topology.ngpus - 1) for k in place)
     if len(set(found)) < len(found):
         twice = next(k for k in found if found.count(k) > 1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arguments import whole
 from ..errors import FabricError, InvalidArgument
-from ..fabric import I64, Domain, Fabric
+from ..fabric import I64, Domain, Fabric, Searched
 from ..links import Device, LinkType, first_call
 from .across import attached
 from .build import Topology, nics_of
@@ -27,15 +27,35 @@ __all__ = ["domain_of", "lower"]
 
 
 def domain_of(node: nx.DiGraph) -> Domain:
-    """Return the arrays of one node's graph."""
+    """Return the arrays of one node's graph.
+
+    Raises FabricError when the graph is not as rccl_py.topology.build says: people may change it.
+    """
+    try:
+        return _domain(node)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise FabricError(f"{node.name}: its graph lacks an attribute or has an odd one: {said}"
+                          ) from None  # fmt: skip
+
+
+def _domain(node: nx.DiGraph) -> Domain:
     g = numbered(node)
+    rate = np.array(g.column("bandwidth"), dtype=np.float64)
+    bad = np.flatnonzero(~(np.isfinite(rate) & (rate > 0)))
+    if len(bad):
+        a, b, _ = g.edges[bad[0]]
+        raise FabricError(f"{node.name}: link {a} -> {b} has {rate[bad[0]]} B/s: above 0 expected")
+    for names, kind in ((g.gpus, "GPU"), (g.nics, "NIC")):
+        if len({node.nodes[v]["index"] for v in names}) < len(names):
+            raise FabricError(f"{node.name}: two {kind}s have the same index")
     ports = [node.nodes[nic]["port"] for nic in g.nics]
     index = {v: i for i, v in enumerate(g.gpus)}
     own = attached(g)
     return Domain(
         ngpus=len(g.gpus),
         nnics=len(g.nics),
-        bandwidth=np.array(g.column("bandwidth"), dtype=np.float64),
+        bandwidth=rate,
         raw=np.array(g.column("raw"), dtype=np.float64),
         names=tuple(f"{a} -> {b}" for a, b, _ in g.edges),
         media=tuple(link.medium for link in g.column("link")),
@@ -71,8 +91,13 @@ def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray
         raise InvalidArgument(f"{topology.name}: 0 ranks asked for: expected 1 to {total}")
     if asked > total or place.max() >= topology.ngpus or place.min() < 0:
         raise InvalidArgument(
-            f"{topology.name}: {asked} ranks asked for, but {topology.nodes} node(s) of "
-            f"{topology.gpus_per_node} GPUs are {total}: ask for fewer ranks or more --nodes"
+            f"{topology.name}: {asked} ranks asked for, but "
+            + (
+                f"its place has {total}"
+                if topology.place
+                else f"{topology.nodes} node(s) of {topology.gpus_per_node} GPUs are {total}"
+            )
+            + ": ask for fewer ranks or more --nodes"
         )
     return place.astype(np.int32)
 
@@ -112,7 +137,9 @@ def _require_reachable(fabric: Fabric) -> None:
         locals_used = np.unique(here)
         # All from one and all to one: then every pair is joined, at worst through that one.
         one = np.full(len(locals_used), locals_used[0])
-        pairs = [(one, locals_used), (locals_used, one)]
+        pairs = [(one, locals_used)]
+        if not (isinstance(domain.inside, Searched) and domain.inside.symmetric):
+            pairs.append((locals_used, one))
         if len(locals_used) <= 64:
             i, j = np.meshgrid(locals_used, locals_used, indexing="ij")
             pairs = [(i.ravel(), j.ravel())]

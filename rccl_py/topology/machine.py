@@ -52,6 +52,9 @@ from .machine_spec import MachineSpec, NetworkSpec
 
 __all__ = ["network_of", "topology_of"]
 
+_GPUS = 1 << 14  # accelerators of one node, partitions counted
+_FUNCTIONS = 1 << 14  # virtual functions of one node
+_RATE = 1e3, 1e16  # B/s a link may have: a modem's to a thousand racks'
 _EDGES = 1 << 19  # links of one node's graph
 _ROUTES = 1 << 24  # GPUs squared times planes: 1,024 GPUs behind 16 planes
 
@@ -67,7 +70,7 @@ def network_of(spec: NetworkSpec, where: str) -> Network:
             if spec.kind != kind and getattr(spec, key):
                 raise FormatError(f"{where}.{key}: only a {kind} has it, and this is {spec.kind}")
     rates = {
-        key: _read(parse_bandwidth, text, f"{where}.{key}")
+        key: _rate(text, f"{where}.{key}")
         for key in ("local_rate", "global_rate")
         if (text := getattr(spec, key)) is not None
     }
@@ -100,6 +103,18 @@ def _read(parse: Any, text: str, key: str) -> float:
         raise FormatError(f"{key}: {error}") from None
 
 
+def _rate(text: str, key: str) -> float:
+    """Return a bandwidth in B/s that a link or a memory can have."""
+    rate, (least, most) = _read(parse_bandwidth, text, key), _RATE
+    if rate <= 0:
+        raise FormatError(f"{key}: {text!r} is not above 0")
+    if not least <= rate <= most:
+        raise FormatError(
+            f"{key}: {text!r} is {rate:.3g} B/s, which no link has: expected {least:g} to {most:g}"
+        )
+    return rate
+
+
 def _triple(spec: str | tuple[str, str, str], key: str) -> Triple:
     texts = (spec, spec, spec) if isinstance(spec, str) else spec
     ll, ll128, simple = (_read(parse_time, t, key) for t in texts)
@@ -113,14 +128,12 @@ def _link_table(spec: MachineSpec) -> dict[str, LinkType]:
         table[name] = LinkType(
             name,
             own.medium,
-            _read(parse_bandwidth, own.bandwidth, f"{key}.bandwidth"),
+            _rate(own.bandwidth, f"{key}.bandwidth"),
             own.efficiency,
             _triple(own.latency, f"{key}.latency"),
             _read(parse_time, own.message, f"{key}.message"),
             own.source,
         )
-        if table[name].bandwidth <= 0:
-            raise FormatError(f"{key}.bandwidth: {own.bandwidth!r} is not above 0")
     return table
 
 
@@ -144,9 +157,7 @@ def _device(spec: MachineSpec) -> Device:
     if isinstance(own, str):
         device: Device = _named(DEVICES, own, "device", "device")
         return device
-    memory = _read(parse_bandwidth, own.memory, "device.memory")
-    if memory <= 0:
-        raise FormatError(f"device.memory: {own.memory!r} is not above 0")
+    memory = _rate(own.memory, "device.memory")
     return Device(
         spec.name,
         own.title,
@@ -240,6 +251,11 @@ def _add_partitions(
     """
     parts = spec.partitions
     each = parts.count if parts is not None else 1
+    if spec.gpus * each > _GPUS:
+        raise FormatError(
+            f"partitions.count: {spec.gpus} GPUs of {each} are {spec.gpus * each} accelerators: at "
+            f"most {_GPUS} in one node"
+        )
     add_gpus(graph, spec.gpus * each, spec.hosts)
     names = gpus_of(graph)
     if parts is None:
@@ -314,9 +330,12 @@ def _add_nics(
         return
     port = _of_medium(table, own.link, "nics.link", ("net",))
     host_link = _of_medium(table, own.host_link, "nics.host_link", ("pci", "c2c"))
-    cap = _read(parse_bandwidth, own.cap, "nics.cap") if own.cap is not None else None
-    if cap is not None and cap <= 0:
-        raise FormatError(f"nics.cap: {own.cap!r} is not above 0")
+    cap = _rate(own.cap, "nics.cap") if own.cap is not None else None
+    if own.count * own.functions > _FUNCTIONS:
+        raise FormatError(
+            f"nics.functions: {own.count} NICs of {own.functions} functions are more than "
+            f"{_FUNCTIONS}"
+        )
     for q, row in enumerate(_near(spec, len(groups))):
         beside = [_group(groups, i, f"nics.near[{q}]") for i in row]
         gpus = [name for names in beside for name in names]

@@ -46,7 +46,7 @@ class DeviceSpec(Struct, forbid_unknown_fields=True):
     launch: str
     memory: str
     source: Text
-    arch: str = ""
+    arch: Annotated[str, Meta(max_length=40)] = ""
 
 
 class MeshSpec(Struct, forbid_unknown_fields=True):

@@ -81,8 +81,11 @@ def _ports(topology: Topology, attribute: str, sent: Mapping[int, float]) -> _Po
             whole[k, rail[k][nic]] += rate
         for nic in used:  # a PCIe link that limits a node limits all its ports alike
             sends[k, rail[k][nic]] += own[nic] * sent[id(graph)] / total if total else 0.0
-    return _Ports(np.searchsorted(present, kind), sends, whole,
-                  max(max(own.values()) for own in rates))  # fmt: skip
+    # Nodes that differ in anything but their ports are alike here.
+    _, first, same = np.unique(np.hstack([sends, whole]), axis=0, return_index=True,
+                               return_inverse=True)  # fmt: skip
+    widest = max(max(own.values()) for own in rates)
+    return _Ports(same.ravel()[np.searchsorted(present, kind)], sends[first], whole[first], widest)
 
 
 def _above(stands: tuple[F64, F64], up: F64, parent: I64) -> tuple[F64, F64]:
@@ -134,7 +137,7 @@ def _tree(network: Network, ports: _Ports, halves: Iterator[F64]) -> tuple[float
 
 
 def _halves(network: Network, ports: _Ports) -> tuple[Iterator[F64], bool]:
-    """Return halvings of the nodes, 1 where a node is in the half that sends; whether those are all.
+    """Return halvings of the nodes, and whether those are all: 1 for a node that sends.
 
     Of nodes that are alike the first half stands for all: it splits the fewest groups.
     """

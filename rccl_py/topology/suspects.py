@@ -65,15 +65,21 @@ def _title(graph: nx.DiGraph, vertex: str) -> str:
 
 
 def _one_way(graph: nx.DiGraph) -> Iterator[Difference]:
-    """Yield links that are not as wide back as there, unless many are so by design."""
-    found = []
+    """Yield links that are not as wide back as there, unless many are so by design.
+
+    A scale-up link with no way back at all is never by design: GPUs answer each other.
+    """
+    found, lost = [], []
     for a, b, there in graph.edges(data=True):
         back = graph.get_edge_data(b, a)
         alike = back is not None and link_text(back) == link_text(there)
         if alike or (back is not None and (a, b) > (b, a)):
             continue
         where = f"{_title(graph, b)} -> {_title(graph, a)}"
-        found.append(Difference(where, link_text(there), link_text(back), "link"))
+        d = Difference(where, link_text(there), link_text(back), "link")
+        scale_up = there["link"].medium in SCALE_UP
+        (lost if back is None and scale_up else found).append(d)
+    yield from lost
     if len(found) <= _STRAY * graph.number_of_edges():
         yield from found
 

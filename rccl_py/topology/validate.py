@@ -3,8 +3,10 @@
 Owns the checks and how grave each is. Prints nothing.
 
     error    the machine cannot be used: it does not lower to a fabric, accelerators out of reach
-    warning  likely a fault: an odd one out (see suspects), a NIC faster than its PCIe slot
-    note     worth knowing: what the reader assumed, link types that are not of the built-in table
+    warning  likely a fault: an odd one out (see suspects), a NIC faster than its PCIe slot, a
+             scale-up link that only one of its ends lists
+    note     worth knowing: what the reader assumed, link types that are not of the built-in table,
+             NICs that no accelerator uses
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from ..errors import RcclError
 from ..links import LINKS
 from .build import Topology, gpus_of, nics_of
 from .difference import Difference, link_text, port_text, summarised
+from .kinds import used_nics
 from .lower import lower
 from .narrowest import host_links
 from .suspects import suspects
@@ -25,6 +28,7 @@ __all__ = ["SEVERITIES", "Finding", "validate"]
 
 SEVERITIES = ("error", "warning", "note")
 _ABSURD = 1e14  # B/s, assumed: fifty times the fastest link sold (900 GB/s x 2 a device)
+_ONE_WAY = "lists none back"  # how readers say that one end of a link does not list it
 _CLOSE = 1.001  # rates are rounded by the files that state them
 
 
@@ -67,9 +71,9 @@ def _slots(topology: Topology) -> Iterator[Finding]:
     for nic in nics:
         port, slot = graph.nodes[nic]["port"], above.get(nic)
         if slot is None:
-            if graph.in_degree(nic):
+            if graph.degree(nic):
                 continue  # hangs from an accelerator or a switch itself
-            what = "hangs from no PCIe link: accelerators do not reach it"
+            what = "no link joins it: accelerators do not reach it"
         elif port.bandwidth > slot["raw"] * _CLOSE:
             what = (f"port of {port_text(graph, nic)} behind PCIe {link_text(slot)} of "
                     f"{slot['raw'] * 8 / 1e9:.4g} Gb/s")  # fmt: skip
@@ -79,6 +83,24 @@ def _slots(topology: Topology) -> Iterator[Finding]:
     for what, names in found.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield Finding("warning", ", ".join(names[:3]) + more, what)
+
+
+def _idle(topology: Topology) -> Iterator[Finding]:
+    """Yield NICs that are joined, but that no accelerator uses."""
+    graph = topology.node
+    used = set(used_nics(graph))
+    idle = [f"NIC{graph.nodes[v]['index']}" for v in nics_of(graph)
+            if v not in used and graph.degree(v)]  # fmt: skip
+    if idle:
+        more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
+        yield Finding("note", ", ".join(idle[:3]) + more, "no GPU uses it: others are nearer")
+
+
+def _noted(topology: Topology) -> Iterator[Finding]:
+    """Yield what the reader said; that a link was listed at one of its ends only is a fault."""
+    for note in topology.notes:
+        one_way = _ONE_WAY in note and "taken as both ways" in note
+        yield Finding("warning" if one_way else "note", topology.name, note)
 
 
 def _own_links(topology: Topology) -> Iterator[Finding]:
@@ -121,6 +143,7 @@ def validate(topology: Topology) -> list[Finding]:
         *_slots(topology),
         *_own_links(topology),
         *_count(topology),
-        *(Finding("note", topology.name, note) for note in topology.notes),
+        *_idle(topology),
+        *_noted(topology),
     ]
     return sorted(dict.fromkeys(found), key=lambda f: SEVERITIES.index(f.severity))

@@ -79,14 +79,29 @@ def parsed(path: Path) -> dict[str, Any]:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise FormatError(f"{path}:{line}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise FormatError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except Exception as error:  # a tag such as !!bool on what is none raises anything
+        said = " ".join(str(error).split())[:200]
+        raise FormatError(f"{path}: not YAML: {type(error).__name__}: {said}") from None
     if not isinstance(data, dict):
         raise FormatError(
             f"{path}: a mapping of keys such as name, gpus, device was expected, "
             f"found {type(data).__name__}"
         )
+    _require_printable(data, "", path)
     return data
+
+
+def _require_printable(value: Any, key: str, path: Path) -> None:
+    """Refuse texts that a terminal would act on; they are shown to people as they are."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _require_printable(name, key, path)
+            _require_printable(inner, f"{key}.{name}".lstrip("."), path)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _require_printable(inner, f"{key}[{number}]", path)
+    elif isinstance(value, str) and not value.isprintable():
+        raise FormatError(_located(path, key, "one line of printable text was expected"))
 
 
 def checked(data: dict[str, Any], kind: Any, path: Path) -> Any:

@@ -6,6 +6,7 @@ report.draw paints the panels with matplotlib, report.html as SVG.
 from __future__ import annotations
 
 from ...topology.build import Topology
+from ..words import machine_words
 from .host import host_panel
 from .network import network_panel
 from .parts import Box, Line, Panel, Text, gigabytes, letters
@@ -16,7 +17,7 @@ __all__ = ["Box", "Line", "Panel", "Text", "gigabytes", "headline", "letters", "
 
 def headline(topology: Topology) -> str:
     """Return what a machine is, in a few words."""
-    text = f"{topology.name}: {topology.ngpus} x {topology.device.title}"
+    text = machine_words(topology)
     return f"{text}, {topology.nodes} nodes" if topology.nodes > 1 else text
 
 

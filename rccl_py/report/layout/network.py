@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...topology.build import Topology, gpus_of, nics_of
+from ..words import network_words
 from .parts import Box, Key, Line, Panel, Point, Text, both, gigabytes
 
 __all__ = ["network_panel"]
@@ -29,20 +31,32 @@ _NODE_W, _LEAF_W, _GAP = 0.92, 0.7, 0.14
 
 @dataclass(slots=True)
 class _Plan:
-    """What of a fat tree is drawn: (first node, nodes in all, nodes drawn) of each group."""
+    """What of a fat tree is drawn: (first node, nodes in all, nodes drawn) of each group.
+
+    ports: usable B/s of each NIC by its rail, of the nodes that are as the first and of the others
+    by number. rails: of the widest node. up: B/s of all uplinks of a leaf, by rail.
+    """
 
     groups: list[tuple[int, int, int]]
     more: int
-    nics: int
     each: bool
-    port: float
+    ports: dict[int | None, dict[int, float]]
+    up: list[float]
     panel: Panel = field(default_factory=lambda: Panel(""))
+
+    @property
+    def nics(self) -> int:
+        """Rails: of leaves without rails, NICs of the widest node."""
+        return len(self.up)
+
+    def of(self, node: int) -> dict[int, float]:
+        """Return usable B/s of each NIC of a node, by its rail."""
+        return self.ports.get(node, self.ports[None])
 
 
 def network_panel(topology: Topology) -> Panel | None:
     """Return the picture of the network between nodes; None for one node."""
-    nics = nics_of(topology.node)
-    if topology.nodes < 2 or not nics:
+    if topology.nodes < 2 or not nics_of(topology.node):
         return None
     kind = topology.network.kind
     if kind == "torus":
@@ -56,25 +70,53 @@ def network_panel(topology: Topology) -> Panel | None:
 
 
 def _words(topology: Topology) -> str:
-    network, nics = topology.network, nics_of(topology.node)
-    port = topology.node.nodes[nics[0]]["port"]
-    text = f"{topology.nodes} nodes, {network.kind}, {len(nics)} x {port.name} a node"
-    if network.kind in ("rails", "leaf-spine"):
-        text += f", {network.leaf_nodes} nodes under a leaf"
-        if network.oversubscription != 1:
-            text += f", uplinks {network.oversubscription:g}:1"
-    if network.pod_nodes:
-        text += f", pods of {network.pod_nodes} nodes"
-    if network.routing != "spray":
-        text += f", {network.routing}"
-    return text
+    """Return the title: how many nodes, how they are joined, and by which NICs."""
+    ports: dict[str, None] = {}
+    for graph in (topology.node, *(graph for _, graph in topology.unlike)):
+        nics = nics_of(graph)
+        name = f" x {graph.nodes[nics[0]]['port'].name}" if nics else " NICs"
+        ports[f"{len(nics)}{name}"] = None
+    own = " or ".join(list(ports)[:3]) + (" or others" if len(ports) > 3 else "")
+    return f"{topology.nodes} nodes, {network_words(topology)}, {own} a node"
+
+
+def _by_rail(graph: Any) -> dict[int, float]:
+    """Return usable B/s of each NIC of a node, by its rail."""
+    found = {}
+    for nic in nics_of(graph):
+        data = graph.nodes[nic]
+        found[int(data["index"])] = float(data["port"].bandwidth * data["port"].efficiency)
+    return found
+
+
+def _uplinks(topology: Topology, ports: dict[int | None, dict[int, float]]) -> list[float]:
+    """Return B/s of all uplinks of a leaf on each rail: those of the widest (see wire.py)."""
+    size, nodes = topology.network.leaf_nodes, topology.nodes
+    rails = 1 + max(max(own, default=0) for own in ports.values())
+    usual = [ports[None].get(q, 0.0) for q in range(rails)]
+    changed: dict[int, list[float]] = {}
+    counts: dict[int, int] = {}
+    for node, _ in topology.unlike:
+        group = node // size
+        counts[group] = counts.get(group, 0) + 1
+        sums = changed.setdefault(group, [0.0] * rails)
+        for q, rate in ports[node].items():
+            sums[q] += rate
+    groups = -(-nodes // size)
+    whole = [g for g in range(min(groups, len(changed) + 1)) if g not in changed]
+    full = [[rate * min(size, nodes - g * size) for rate in usual] for g in whole[:1]]
+    for g, sums in changed.items():
+        rest = min(size, nodes - g * size) - counts[g]
+        full.append([own + rest * rate for own, rate in zip(sums, usual)])
+    return [max(own) / topology.network.oversubscription for own in zip(*full)]
 
 
 def _drawn(topology: Topology) -> _Plan:
     """Return what to draw of a fat tree: the first group's nodes first, then others' ends."""
     size, nodes = topology.network.leaf_nodes, topology.nodes
-    nics = nics_of(topology.node)
-    port = topology.node.nodes[nics[0]]["port"]
+    ports: dict[int | None, dict[int, float]] = {None: _by_rail(topology.node)}
+    ports.update((node, _by_rail(graph)) for node, graph in topology.unlike)
+    up = _uplinks(topology, ports)
     every = [(first, min(size, nodes - first)) for first in range(0, min(nodes, size * _GROUPS),
                                                                  size)]  # fmt: skip
     left, groups = _NODES, []
@@ -85,8 +127,8 @@ def _drawn(topology: Topology) -> _Plan:
         left -= show
         groups.append((first, count, show))
     total = -(-nodes // size)
-    each = topology.network.kind == "rails" and len(nics) * groups[0][2] <= _CABLES
-    return _Plan(groups, total - len(groups), len(nics), each, port.bandwidth * port.efficiency)
+    each = topology.network.kind == "rails" and len(up) * groups[0][2] <= _CABLES
+    return _Plan(groups, total - len(groups), each, ports, up)
 
 
 def _tree(topology: Topology) -> Panel:
@@ -98,12 +140,11 @@ def _tree(topology: Topology) -> Panel:
     for number, (first, count, show) in enumerate(plan.groups):
         width = _group(topology, plan, number, (first, count, show), left)
         leaves = plan.nics if rails else 1
-        rate = plan.port * min(network.leaf_nodes, topology.nodes) / network.oversubscription
-        rate *= 1 if rails else plan.nics
         per_leaf = [left + width * (k + 0.5) / leaves for k in range(leaves)]
         merged = not (rails and plan.each and show)
         for k, x in enumerate([left + width / 2] if merged else per_leaf):
             of = range(leaves) if merged else [k]
+            rate = plan.up[k] if not merged else plan.up[0] if rails else sum(plan.up)
             keys = tuple(key for q in of for key in _up_keys(number * leaves + q))
             tops.append(((x, 1.62), rate, keys))
         left += width + 0.35
@@ -183,25 +224,27 @@ def _cables(topology: Topology, plan: _Plan, at: tuple[int, int], x: float,
             span: tuple[float, float]) -> None:  # fmt: skip
     """Draw one node's cables to the leaves of its group."""
     (number, node), (left, width), q = at, span, plan.nics
-    rails = topology.network.kind == "rails"
-    keys = []
-    for nic in range(q):
+    rails, own = topology.network.kind == "rails", plan.of(node)
+    keys = {}
+    for nic in own:
         leaf = number * q + nic if rails else number
-        keys.append(both(f"node{node}/nic{nic}", f"leaf{leaf}"))
+        keys[nic] = both(f"node{node}/nic{nic}", f"leaf{leaf}")
     if rails and plan.each:
-        for nic in range(q):
+        for nic, rate in own.items():
             end = (left + width * (nic + 0.5) / q, 1.28)
             from_x = x + _NODE_W * 0.8 * ((nic + 0.5) / q - 0.5)
-            plan.panel.lines.append(Line((from_x, 0.21), end, plan.port, keys[nic], "dotted", 1.5))
+            plan.panel.lines.append(Line((from_x, 0.21), end, rate, keys[nic], "dotted", 1.5))
         return
-    every = tuple(key for pair in keys for key in pair)
-    plan.panel.lines.append(Line((x, 0.21), (x, 1.28), plan.port, every, "dotted", 2.2,
-                                 f"x{q}" if q > 1 else ""))  # fmt: skip
+    every = tuple(key for pair in keys.values() for key in pair)
+    if own:
+        plan.panel.lines.append(Line((x, 0.21), (x, 1.28), max(own.values()), every, "dotted", 2.2,
+                                     f"x{len(own)}" if len(own) > 1 else ""))  # fmt: skip
 
 
 def _port(topology: Topology) -> float:
-    port = topology.node.nodes[nics_of(topology.node)[0]]["port"]
-    return float(port.bandwidth * port.efficiency)
+    """Return usable B/s of the widest port."""
+    graphs = (topology.node, *(graph for _, graph in topology.unlike))
+    return max(rate for graph in graphs for rate in _by_rail(graph).values())
 
 
 def _torus(topology: Topology) -> Panel:
@@ -240,17 +283,19 @@ def _dragonfly(topology: Topology) -> Panel:
         (radius * math.sin(turn * (k + 0.5)), radius * math.cos(turn * (k + 0.5)))
         for k in range(shown)
     ]
+    links = network.routers * network.global_links // max(groups - 1, 1)
     rate = network.global_rate or _port(topology)
     for k, a in enumerate(place):
         for j in range(k + 1, shown):
             keys = both(f"group{k}", f"group{j}")
-            panel.lines.append(Line(a, place[j], rate, keys, "dotted", 1.0))
+            panel.lines.append(Line(a, place[j], rate * links, keys, "dotted", 1.0))
         first = k * each
         last = min(first + each, topology.nodes) - 1
         text = f"group{k}\nnodes {first}-{last}" if first <= last else f"group{k}\nempty"
         panel.boxes.append(Box(*a, 1.1, 0.42, text, "group", 7))
     said = f"{groups} groups of {network.routers} routers, "
-    said += f"{network.leaf_nodes} node(s) a router; global links of {gigabytes(rate)}"
+    said += f"{network.leaf_nodes} node(s) a router; "
+    said += f"two groups: {links} x {gigabytes(rate)}"
     said += f"; {groups - shown} more groups are not drawn" if groups > shown else ""
     panel.texts.append(Text(0.0, -radius - 0.5, said, 8))
     return panel

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from ....links import LinkType
-from ...build import Topology, add_link, add_pcie, new_graph
+from ...build import Topology, add_pcie, new_graph
 from ..names import bus_text, host_link, port_of, scale_up_link
-from ..pci_tree import add_package, assumed_pcie, join_packages, links_of, part_of, pcie_of
-from ..xml_tree import Element, Notes, read_tree
+from ..pci_tree import add_package, assumed_pcie, part_of, pcie_of
+from ..xml_tree import Notes, read_tree
 from .devices import (
     Function,
     accelerators,
@@ -32,14 +31,13 @@ from .devices import (
     port_speed,
 )
 from .host import Draft, add_cpus, cpu_at, machine_of
-from .links import Pair, pairs_of
+from .links import pairs_of
+from .scale_up import add_scale_up
 
 __all__ = ["is_hwloc", "read_hwloc"]
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _ELEMENT = re.compile(r"<([A-Za-z_][\w.:-]*)")
-_SWITCH = "nvswitch0"
-_HOP = 0.1e-6  # s, assumed: one NVSwitch, port to port
 _GEN4_X16 = 31.5e9  # B/s, assumed for a NIC of which neither port nor PCIe link is known
 
 
@@ -190,63 +188,6 @@ def _add_pci_tree(draft: Draft, devices: list[Function]) -> None:
             add_pcie(draft.graph, name, draft.vertex[id(function)], *_width(draft, function))
 
 
-def _end(draft: Draft, element: Element) -> str:
-    """Return the vertex a matrix's object stands for; "" when it is left out."""
-    if id(element) in draft.vertex:
-        return draft.vertex[id(element)]
-    kind = element.text("type")
-    if kind == "PCIDev" and element.text("pci_type").startswith("0680"):
-        return _SWITCH
-    return "" if kind in ("OSDev", "PCIDev", "Bridge", "Misc") else cpu_at(draft, element)
-
-
-def _add_scale_up(draft: Draft, pairs: list[Pair]) -> None:
-    """Add NVLink and xGMI, merging all NVSwitches into one and partitions into their package."""
-    total: dict[tuple[str, str], float] = {}
-    row_of: dict[tuple[str, str], LinkType] = {}
-    for pair in pairs:
-        row, remark = scale_up_link(draft.device, pair.kind)
-        ends = sorted((_end(draft, pair.a), _end(draft, pair.b)), key=lambda v: v[:3] != "gpu")
-        if "" in ends or ends[0][:3] != "gpu":
-            draft.notes.add("scale-up links of devices that are no accelerators are left out",
-                            pair.line)  # fmt: skip
-            continue
-        a, b = (draft.package.get(v, v) for v in ends)
-        if a == b:
-            continue
-        key = (a, b) if (b, a) not in row_of else (b, a)
-        links = float(pair.links)
-        if pair.rate:
-            links, odd = links_of(pair.rate, row)
-            remark = remark or odd
-        if remark:
-            draft.notes.add(remark, pair.line)
-        # Partitions of two GPUs are joined by the same links, whoever names them.
-        merged = b == _SWITCH or b.startswith("cpu")
-        before = total.get(key, 0.0)
-        total[key] = before + links if merged else max(before, links)
-        row_of[key] = row
-    for (a, b), links in total.items():
-        _join(draft, a, b, row_of[a, b], links)
-    gpus = [v for v, kind in draft.graph.nodes(data="kind") if kind == "gpu"]
-    if not total and len(gpus) > 1:
-        draft.notes.add("no NVLink or xGMI in the file (lstopo needs NVML or ROCm SMI for them): "
-                        "GPUs reach each other over PCIe only")  # fmt: skip
-
-
-def _join(draft: Draft, a: str, b: str, row: LinkType, links: float) -> None:
-    graph = draft.graph
-    if b.startswith("cpu"):
-        add_link(graph, a, b, replace(row, name=f"{row.name}-cpu", medium="c2c"), links)
-    elif b == _SWITCH:
-        if _SWITCH not in graph:
-            graph.add_node(_SWITCH, kind="switch")
-        add_link(graph, a, _SWITCH, row, links)
-        graph.edges[_SWITCH, a]["latency"] = (_HOP, _HOP, _HOP)
-    else:
-        join_packages(graph, a, b, row, links)
-
-
 def read_hwloc(path: Path) -> Topology:
     """Return the machine that the hwloc XML file at `path` describes.
 
@@ -269,5 +210,5 @@ def read_hwloc(path: Path) -> Topology:
     _add_gpus(draft, gpus, arches, {id(end) for pair in hosts for end in (pair.a, pair.b)})
     _add_nics(draft, ports)
     _add_pci_tree(draft, gpus + ports)
-    _add_scale_up(draft, pairs)
+    add_scale_up(draft, pairs)
     return Topology(path.stem, draft.graph, draft.device, notes=notes.lines())

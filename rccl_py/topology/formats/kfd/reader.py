@@ -186,6 +186,11 @@ def _xgmi_pairs(draft: _Draft) -> dict[tuple[int, int], IoLink]:
     return direct
 
 
+def _is_old(direct: dict[tuple[int, int], IoLink]) -> bool:
+    """Return whether GPUs list links to earlier ones only: some driver's way, as is assumed."""
+    return len(direct) > 1 and all(a > b for a, b in direct)
+
+
 def _count(draft: _Draft, link: IoLink, row: LinkType) -> float:
     """Return how many xGMI links an io_link stands for, noting what is assumed."""
     if not link.most:
@@ -217,19 +222,26 @@ def _join_gpus(draft: _Draft) -> None:
     direct = _xgmi_pairs(draft)
     if direct and remark:
         draft.notes.add(remark)
+    old = _is_old(direct)
+    if old:
+        draft.notes.add("xGMI is listed by the later GPU of each two only: "
+                        "taken as both ways")  # fmt: skip
     for (a, b), link in sorted(direct.items()):
         if (b, a) in direct and b < a:
             continue
+        one_way = (b, a) not in direct and not old
         one, two = draft.packages[a], draft.packages[b]
         links, back = _count(draft, link, row), direct.get((b, a))
-        if back is None:
-            draft.notes.add(f"{one.vertex} lists xGMI to {two.vertex}, which lists none back: "
-                            "taken as both ways")  # fmt: skip
-        elif _count(draft, back, row) != links:
+        if one_way:
+            draft.notes.add(f"{one.vertex} lists xGMI to {two.vertex}, which lists none back: a "
+                            "fault, or files left out of the copy; kept as one way")  # fmt: skip
+        elif back is not None and _count(draft, back, row) != links:
             raise back.properties.error("max_bandwidth", f"max_bandwidth {back.most} MB/s from "
                 f"{two.vertex} to {one.vertex}, but {link.most} the other way "
                 f"({link.properties.file}): they must be equal")  # fmt: skip
         join_packages(draft.graph, one.vertex, two.vertex, row, links)
+        if one_way:
+            draft.graph.remove_edge(two.vertex, one.vertex)
     if not direct and len(draft.packages) > 1:
         draft.notes.add("no xGMI between GPUs is listed: they reach each other over PCIe only")
 

@@ -127,12 +127,25 @@ def rings_graph(
     ]
     graph = Graph(
         0, "ring", tuple(channels), speeds[0], speeds[1], type_intra, type_inter,
-        cross_nic=int(any(len(set(c.nets)) > 1 for c in channels)),
+        cross_nic=_cross_nic(channels),
         same_channels=all(c.gpus == channels[0].gpus for c in channels),
     )  # fmt: skip
     for _, fault in faults_of(graph):
         raise FormatError(f"orders: {fault}")
     return GraphFile((graph,))
+
+
+def _cross_nic(channels: Sequence[Channel]) -> int:
+    """Return 0 where rings leave by the NIC they enter by, 2 where pairs go back and forth, else 1.
+
+    With 2 NCCL changes pairs of rings round in every other node (src/graph/connect.cc, 2.19 on),
+    so a ring enters a node by the NIC of the rail it left the last by.
+    """
+    nets = [c.nets for c in channels]
+    if not any(len(set(own)) > 1 for own in nets):
+        return 0
+    paired = all(one == two[::-1] for one, two in zip(nets[::2], nets[1::2]))
+    return 2 if paired and len(nets) % 2 == 0 else 1
 
 
 def describe_graph(graphs: GraphFile) -> list[str]:

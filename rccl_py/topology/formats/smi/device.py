@@ -15,8 +15,8 @@ from ..names import cpu_link, device_of
 
 __all__ = [
     "amd_device",
+    "amd_of_arch",
     "is_grace",
-    "named_amd",
     "named_device",
     "nvidia_device",
     "pcie_row",
@@ -29,7 +29,8 @@ _LINE_LIMIT = 400  # characters; a line that lists a device is shorter, a log's 
 # capability of devices without one (NVIDIA's list of CUDA GPUs). The first that fits counts, so
 # longer names stand before what they contain.
 _NVIDIA: tuple[tuple[str | int, str], ...] = (
-    ("gb10", r"\bGB10\b|DGX Spark"), ("rtx-pro-6000", r"RTX 50\d0|RTX PRO \d000"), ("gb300", "GB300"), ("b300", r"\bB300"),
+    ("gb10", r"\bGB10\b|DGX Spark"), ("rtx-pro-6000", r"RTX 50\d0|RTX PRO \d000"),
+    ("gb300", "GB300"), ("b300", r"\bB300"),
     ("gb200", "GB200"), ("b200", r"\bB[12]00"), ("gh200", "GH200"), ("h200", r"\bH200"),
     ("h800", r"\bH800"), ("h100", r"\bH(?:20|100)\b"), ("a100", r"\bA(?:30|100|800)\b"),
     ("rtx4090", r"RTX 40[89]0"), ("l4", r"\bL4\b"),
@@ -67,29 +68,33 @@ def pcie_row(device: Device) -> tuple[LinkType, str]:
     )
 
 
-def named_device(lines: Sequence[str]) -> tuple[Device, str] | None:
-    """Return the device that most lines of the text name, and a remark; None if none does."""
+def named_device(lines: Sequence[str]) -> tuple[Device, str, str] | None:
+    """Return the device that most lines of the text name, a remark, and the arch if only that.
+
+    None if no line names one. A product's name says more than its arch.
+    """
     found = Counter(_devices(lines))
-    return found.most_common(1)[0][0] if found else None
+    products = Counter({own: count for own, count in found.items() if not own[2]})
+    return (products or found).most_common(1)[0][0] if found else None
 
 
-def _devices(lines: Sequence[str]) -> Iterator[tuple[Device, str]]:
+def _devices(lines: Sequence[str]) -> Iterator[tuple[Device, str, str]]:
     for line in lines:
         if len(line) > _LINE_LIMIT:
             continue
         model = _INSTINCT.search(line)
         if model:
-            yield _row(_MODELS[model[1].upper().rstrip("X")], model[0])
+            yield *_row(_MODELS[model[1].upper().rstrip("X")], model[0]), ""
             continue
         arch = _GFX.search(line)
         if arch:
             device, _, remark = device_of(arch[0], None, 0, 0)
-            yield device, remark or _named(arch[0], device)
+            yield device, remark or _named(arch[0], device), arch[0]
         elif _SELLER.search(line):
             fits = ((row, pattern.search(line)) for row, pattern in _SOLD)
             found = next(((row, match[0]) for row, match in fits if match), None)
             if found is not None:
-                yield _row(*found)
+                yield *_row(*found), ""
 
 
 def _row(row: str | int, text: str) -> tuple[Device, str]:
@@ -108,6 +113,9 @@ def _named(text: str, device: Device) -> str:
     return f"device named in the text: {text}, modelled as {device.title}"
 
 
+_GRACE_LISTS = frozenset({"0-71", "72-143", "144-215", "216-287"})  # 72 cores, no second threads
+
+
 def is_grace(device: Device, cpu_lists: Sequence[str], own_memory: bool) -> bool:
     """Return whether the CPUs are Grace: of 72 cores each, or with GPU memory as NUMA nodes.
 
@@ -115,14 +123,12 @@ def is_grace(device: Device, cpu_lists: Sequence[str], own_memory: bool) -> bool
     """
     if own_memory or device.name in ("gh200", "gb200", "gb300"):
         return True
-    return bool(cpu_lists) and all(
-        re.fullmatch(r"0-71|72-143|144-215|216-287", cpus) for cpus in cpu_lists
-    )
+    shared = Counter(cpu_lists)
+    # One list alone may be that of any machine of 72 CPUs.
+    return len(shared) > 1 and max(shared.values()) <= 2 and shared.keys() <= _GRACE_LISTS
 
 
-def nvidia_device(
-    largest: float, total: float, gpus: int, sharing: int = 0
-) -> tuple[Device, str]:
+def nvidia_device(largest: float, total: float, gpus: int, sharing: int = 0) -> tuple[Device, str]:
     """Return the device that NVLink counts fit, and a remark that names its look-alikes.
 
     largest: links of the best-joined pair; total: of the best-joined GPU, over all its pairs.
@@ -163,7 +169,7 @@ def _twins(name: str, largest: float, total: float) -> str:
     if name == "h100":
         return "H200, H20, B200 and B300" if largest > 12 else "H200 and bridges of four H200 NVL"
     if name == "a100" and largest == 12:
-        return "bridges of A100, H100 PCIe and H100 NVL" if bridge else "A30X and A800 boards"
+        return "bridges of A100, H100 PCIe and H100 NVL" if bridge else ""
     if name == "a100":
         return "A800 and H800" if largest == 8 else ""
     if name == "a10":
@@ -175,19 +181,19 @@ _ARCH_ONLY = {"gfx90a": ("mi250x", "mi210"), "gfx942": ("mi300x", "mi300a")}
 """Two devices of one arch: of several dies or in boards of eight, and in hives of four."""
 
 
-def named_amd(named: tuple[Device, str], direct: int, relayed: bool, gpus: int,
-              arch: str) -> tuple[Device, str]:  # fmt: skip
-    """Return the device of a text that names an arch only, by how its GPUs are joined.
+def amd_of_arch(arch: str, direct: int, relayed: bool, gpus: int) -> tuple[Device, str] | None:
+    """Return which device of `arch` has such links, and a remark; None if the arch has one only.
 
-    direct, relayed, gpus: as amd_device() takes them; arch: what the text calls its device.
+    direct, relayed, gpus: as amd_device() takes them.
     """
     if arch not in _ARCH_ONLY:
-        return named
+        return None
     usual, four = _ARCH_ONLY[arch]
     hive = direct == 3 and not relayed and (gpus == 4 or arch == "gfx90a")
     own, other = DEVICES[four if hive else usual], DEVICES[usual if hive else four]
     return own, (
-        f"the text names {arch} only: {own.title} assumed by its links ({other.title} is one too)"
+        f"the text names {arch} only: {own.title} assumed by its links ({other.title} has "
+        "this arch too)"
     )
 
 
@@ -232,7 +238,6 @@ _LSCPU = {
     "arch": re.compile(r"Architecture:\s*(x86_64|aarch64|ppc64le)\b"),
 }
 _EPYC = re.compile(r"\bAMD EPYC\b|\bThreadripper\b")
-_GRACE = re.compile(r"\bG[HB][23]00\b")
 
 
 def sockets(lines: Sequence[str], amd: bool, grace: bool = False) -> tuple[LinkType, str]:
@@ -252,8 +257,6 @@ def sockets(lines: Sequence[str], amd: bool, grace: bool = False) -> tuple[LinkT
                     found[what] = match[1]
             if _EPYC.search(line):
                 found.setdefault("vendor", "AuthenticAMD")
-            elif _GRACE.search(line):
-                found.setdefault("arch", "aarch64")
     if amd and not found:
         return LINKS[
             "xgmi-cpu"

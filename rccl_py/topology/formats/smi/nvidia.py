@@ -229,7 +229,7 @@ def _name_device(node: Node, places: list[_Place]) -> None:
     )
     node.amd = "XGMI" in kinds or (named is not None and named[0].name.startswith("mi"))
     if named is not None:
-        node.device, remark = named
+        node.device, remark, _ = named
     elif "XGMI" in kinds:
         most = max(sum(k in pair for pair, own in node.pairs.items() if own.lanes) for k in lanes)
         relayed = any(own.kind == "NVB" for own in node.pairs.values())
@@ -237,7 +237,8 @@ def _name_device(node: Node, places: list[_Place]) -> None:
     elif "UAL" in kinds:
         node.device, remark = DEVICES["mi455x"], "UALink in the matrix: AMD Instinct MI455X assumed"
     else:
-        sharing = max(Counter(node.places).values()) if node.grace else 0
+        places_of = Counter(place for place in node.places if place)
+        sharing = max(places_of.values(), default=2) if node.grace else 0
         total = max(lanes.values(), default=0.0)
         node.device, remark = nvidia_device(largest, total, len(lanes), sharing)
     node.notes.add(remark)

@@ -16,9 +16,10 @@ import re
 from itertools import combinations
 from typing import Any
 
-from ....links import DEVICES
-from ..names import bus_id, bus_text
-from .device import amd_device, named_device
+from ....links import DEVICES, Device, LinkType
+from ..names import bus_id, bus_text, scale_up_link
+from ..pci_tree import links_of
+from .device import amd_device, amd_of_arch, named_device
 from .node import Node, Pair
 from .page import Page
 from .tables import TELLING, Tables, read_all
@@ -31,6 +32,15 @@ _BUS = re.compile(r"GPU\[(\d{1,4})\]\s*:\s*PCI Bus:\s*(\S{1,20})")
 _XGMI_WEIGHT = 15  # a link; kernel driver's kfd_crat.c
 _ONE_LINK = frozenset({"mi300x", "mi308x", "mi325x", "mi350x", "mi355x"})  # a pair; data sheets
 _XGMI_LINKS = 8  # no device has more, MI250X packages included
+_LEGACY = 50_000  # MB/s: what older amdgpu drivers give every xGMI link
+_SLACK = 0.01  # assumed: drivers round no further
+_IN_PACKAGE = 4.0  # links between the two dies of a MI250X package; OLCF Frontier user guide
+_USUAL = {
+    **dict.fromkeys(((0, 1), (2, 3), (4, 5), (6, 7)), _IN_PACKAGE),
+    **dict.fromkeys(((0, 6), (2, 4)), 2.0),
+    **dict.fromkeys(((0, 2), (1, 3), (1, 5), (3, 7), (4, 6), (5, 7)), 1.0),
+}
+"""Links between the 8 dies of a Frontier or LUMI node; OLCF Frontier user guide, node diagram."""
 
 
 def read_tables(page: Page) -> Node:
@@ -138,21 +148,30 @@ def _pcie(tables: Tables, node: Node, i: int, j: int) -> str:
     return "SYS" if one and two and one != two else "PHB"
 
 
-def _note_lanes(node: Node, rated: bool) -> None:
-    """Say what the number of links side by side rests on; MI300X and later have one a pair."""
-    kinds = [own.kind for own in node.pairs.values()]
-    if "XGMI" in kinds and not rated and node.device.name not in _ONE_LINK:
+def _name_device(tables: Tables, node: Node) -> None:
+    """Set the device, and the links side by side that it or the text has."""
+    named = named_device(node.page.lines)
+    direct = {pair for pair, own in node.pairs.items() if own.kind == "XGMI"}
+    rates = [_link_rate(*tables.rate(i, j)) for i, j in direct]
+    most = max((sum(k in pair for pair in direct) for k in range(len(node.gpus))), default=0)
+    relayed = not TELLING & set(tables.grids) or any(
+        own.kind == "NVB" for own in node.pairs.values()
+    )
+    if named is None:
+        own: tuple[Device, str] = amd_device(most, relayed, len(node.gpus), max(rates, default=0))
+    else:
+        own = amd_of_arch(named[2], most, relayed, len(node.gpus)) or named[:2]
+    node.device, remark = own
+    node.notes.add(remark)
+    if any(rates):
+        _use_rates(tables, node)
+    elif node.device.name == "mi250x" and (named or direct == _USUAL.keys()) and direct:
+        _wire_dies(node, direct)
+    elif direct and node.device.name not in _ONE_LINK:
         node.notes.add(
             "xGMI links side by side are not in the text: 1 a pair assumed (the two dies of a "
             "MI250X package have 4, two MI300A have 2): amd-smi topology -b tells"
         )
-    most = max(
-        (
-            sum(k in pair for pair, own in node.pairs.items() if own.kind == "XGMI")
-            for k in range(len(node.gpus))
-        ),
-        default=0,
-    )
     if most > _XGMI_LINKS:
         node.notes.add(
             f"{most} xGMI peers of one GPU are more than its links: partitions of one "
@@ -160,16 +179,72 @@ def _note_lanes(node: Node, rated: bool) -> None:
         )
 
 
-def _name_device(tables: Tables, node: Node) -> None:
-    named = named_device(node.page.lines)
-    direct = {pair for pair, own in node.pairs.items() if own.kind == "XGMI"}
-    rates = [tables.rate(i, j)[0] for i, j in direct]
-    if named is None:
-        most = max((sum(k in pair for pair in direct) for k in range(len(node.gpus))), default=0)
-        relayed = not TELLING & set(tables.grids) or any(
-            own.kind == "NVB" for own in node.pairs.values()
+def _link_rate(low: int, high: int) -> int:
+    """Return MB/s of one link: the lower figure where the higher is a multiple of it."""
+    return low if low and low <= high <= _XGMI_LINKS * low and high % low == 0 else high
+
+
+def _sum(node: Node, lanes: dict[tuple[int, int], float]) -> float:
+    """Return the links of the GPU that has most."""
+    gpus = range(len(node.gpus))
+    return max(sum(n for pair, n in lanes.items() if k in pair) for k in gpus)
+
+
+def _lanes(low: int, high: int, row: LinkType, legacy: bool) -> tuple[float, str]:
+    """Return how many links of `row` a cell stands for, and a remark if that is no plain count."""
+    lanes, remark = links_of(high * 1e6, row)
+    if legacy and _link_rate(low, high) == _LEGACY and lanes != high / _LEGACY:
+        return high / _LEGACY, (
+            f"older drivers give every xGMI link {_LEGACY / 1e3:g} GB/s: links of {row.name}, "
+            f"{row.bandwidth / 1e9:g} GB/s each, taken for it"
         )
-        named = amd_device(most, relayed, len(node.gpus), max(rates, default=0))
-    node.device, remark = named
-    node.notes.add(remark)
-    _note_lanes(node, rated=any(rates))
+    if not remark and abs(lanes * row.bandwidth / (high * 1e6) - 1) > _SLACK:
+        lanes = high * 1e6 / row.bandwidth
+        remark = f"{high} MB/s between two GPUs taken as {lanes:.3g} {row.name} links"
+    return lanes, remark
+
+
+def _use_rates(tables: Tables, node: Node) -> None:
+    """Set the links of every pair by the bandwidth of all, saying where that is no plain count."""
+    row, _ = scale_up_link(node.device, "xgmi")
+    rates = {pair: tables.rate(*pair) for pair, own in node.pairs.items() if own.kind == "XGMI"}
+    counted = {pair: high / _LEGACY for pair, (_, high) in rates.items()}
+    legacy = _sum(node, counted) <= _XGMI_LINKS
+    lanes: dict[tuple[int, int], float] = {}
+    for pair, (low, high) in rates.items():
+        lanes[pair], remark = _lanes(low, high, row, legacy)
+        if remark:
+            node.notes.add(remark)
+        node.pairs[pair] = Pair("XGMI", lanes[pair])
+    most = _sum(node, lanes)
+    if most > _XGMI_LINKS:
+        node.notes.add(
+            f"the bandwidths of one GPU are {most:.3g} {row.name} links, more than the "
+            f"{_XGMI_LINKS} a GPU has: taken as given"
+        )
+
+
+def _wire_dies(node: Node, direct: set[tuple[int, int]]) -> None:
+    """Give MI250X dies the links of the usual node, if they are wired so; else of a package."""
+    usual = len(node.gpus) == 8 and (direct == _USUAL.keys() or len(direct) == 28)
+    for pair in sorted(direct):
+        package = pair[0] % 2 == 0 and pair[1] == pair[0] + 1
+        if usual:
+            node.pairs[pair] = Pair("XGMI", _USUAL[pair]) if pair in _USUAL else Pair("NVB")
+        else:
+            node.pairs[pair] = Pair("XGMI", _IN_PACKAGE if package else 1.0)
+    if usual and len(direct) == 28:
+        node.notes.add(
+            "xGMI between all 8 dies is more than they have links for, so the text does not tell "
+            "direct ones: wired as in the usual node of MI250X (4, 2 and 1 links), assumed"
+        )
+    elif usual:
+        node.notes.add(
+            "xGMI links side by side are not in the text: 4, 2 and 1 a pair as in the usual node "
+            "of MI250X, whose pairs these are"
+        )
+    else:
+        node.notes.add(
+            "xGMI links side by side are not in the text: 4 between the two dies of a package and "
+            "1 elsewhere assumed: amd-smi topology -b tells"
+        )
