@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rccl_py.cli.topo import main
-from rccl_py.report.topo import ranges, table
-from rccl_py.topology import machine_names
+from rccl_py.report.topo import describe, ranges, table
+from rccl_py.topology import load, machine_names
+from rccl_py.topology.build import Network
 
 TWO = """<system version="2">
   <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="175" modelid="1">
@@ -35,6 +37,22 @@ TWO = """<system version="2">
 def two(tmp_path: Path) -> str:
     path = tmp_path / "two.xml"
     path.write_text(TWO)
+    return str(path)
+
+
+@pytest.fixture
+def unlike(tmp_path: Path) -> str:
+    """Three kinds of node: their leaves hold two each, at 3 to 1."""
+    (tmp_path / "l40s.yaml").write_text(
+        "name: l40s-4\nsummary: four GPUs and one NIC\ndevice: l40s\ngpus: 4\n"
+        "host: {link: pcie4-x16, sockets: 1, switches: 2}\n"
+        "nics: {link: roce-100g, count: 1, host_link: pcie4-x16}\n")  # fmt: skip
+    path = tmp_path / "unlike.yaml"
+    path.write_text(
+        "name: unlike\nsummary: three kinds of node\nnodes:\n"
+        "  - {node: mi300x-8, count: 3}\n  - {node: l40s.yaml, count: 2}\n"
+        "  - {node: h100-8, count: 1}\n"
+        "network: {kind: leaf-spine, leaf_nodes: 2, oversubscription: 3}\n")  # fmt: skip
     return str(path)
 
 
@@ -212,8 +230,71 @@ def test_convert_exports_rings_as_graph_xml_that_show_reads(capsys, tmp_path):
     path = tmp_path / "rings.xml"
     printed(capsys, "convert", "mi300x-8", str(path), "--graph")
     lines = printed(capsys, "show", str(path))
-    assert lines[0].startswith("graph 0: ring, 7 channels")
-    assert [line.split("nic ")[1].split()[0] for line in lines[1:8]] == list("0123456")
+    assert lines[0].startswith("graph 0: ring, 8 channels, 46.5472 GB/s a channel inside")
+    for end in (1, 2):  # every NIC is entered and left
+        assert sorted(line.split("nic ")[end].split()[0] for line in lines[1:]) == list("01234567")
+
+
+def test_convert_says_what_the_format_cannot_hold(capsys, tmp_path):
+    path = tmp_path / "c.xml"
+    assert main(["convert", "mi300x-8", "--nodes", "4", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{path}: mi300x-8 as nccl-xml") and err.count("\n") == 1
+    assert err.startswith("rccl-topo: note: only node 0 of 4 is written, without the rails network")
+    assert main(["convert", "mi300x-8", "--nodes", "4", str(tmp_path / "c.json")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_rings_of_a_cluster_of_unlike_nodes_are_said_to_be_the_first_nodes(capsys, unlike):
+    assert main(["convert", unlike, "-", "--graph"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("<graphs") and "3 node(s) unlike the first are left out" in err
+
+
+def test_show_counts_the_kinds_of_unlike_nodes_and_describes_each(capsys, unlike):
+    lines = printed(capsys, "show", unlike)
+    assert lines[0] == "unlike: 40 x GPU in 3 kinds of node"
+    assert lines[2].startswith("  3 x mi300x-8: 8 GPUs, 8 NICs of 400 Gb/s, AMD Instinct MI300X")
+    assert lines[3:5] == ["  2 x l40s-4: 4 GPUs, 1 NIC of 100 Gb/s (nodes 3-4)",
+                          "  1 x h100-8: 8 GPUs, 8 NICs of 400 Gb/s (node 5)"]  # fmt: skip
+    assert [line for line in lines if line.startswith("==")] == [
+        "== nodes 0-2: mi300x-8 ==", "== nodes 3-4: l40s-4 ==", "== node 5: h100-8 =="]  # fmt: skip
+    assert "gfx942" not in "".join(lines[lines.index("== nodes 3-4: l40s-4 ==") :])
+
+
+def test_show_says_how_a_node_with_a_fault_differs():
+    whole = load("mi300x-8", nodes=4)
+    lines = describe(whole.with_link("gpu0", "gpu1", 0, node=2))
+    at = lines.index("== node 2: mi300x-8 ==")
+    assert lines[at + 2 : at + 4] == ["as node 0, but:", "  GPU0 - GPU1 link: xGMI 1 -> none"]
+    assert lines[0] == "mi300x-8: 32 x AMD Instinct MI300X"
+
+
+@pytest.mark.parametrize("name, said", [
+    ("frontier", "dragonfly, 74 groups of 32 routers, 4 nodes a router, 4 links a pair, adaptive"),
+    ("mi300x-8-x12500-three-tier", "25 under a leaf, 1:1 oversubscribed, pods of 500"),
+    ("h100-8-x32-rail-only", "rails, 32 under a leaf, leaves not joined"),
+])  # fmt: skip
+def test_each_kind_of_network_is_said_in_its_own_words(capsys, name, said):
+    assert said in printed(capsys, "show", name)[1]
+
+
+def test_a_torus_is_said_by_its_sizes():
+    whole = load("mi300x-8", nodes=16)
+    torus = replace(whole, network=Network("torus", dims=(4, 4)))
+    assert describe(torus)[1] == "nodes: 16, torus of 4 x 4, closed; below is one node"
+
+
+def test_show_gives_pcie_figures_where_nothing_else_joins_the_gpus(capsys):
+    lines = printed(capsys, "show", "l40s-8")
+    assert "  PCIe, a GPU       31.5 raw, 25.2 usable" in lines
+    assert "  PCIe, bisection   22 raw, 22 usable (max-flow over all 35 halvings)" in lines
+
+
+def test_show_gives_a_partition_its_share_of_the_package_and_what_is_inside(capsys):
+    lines = printed(capsys, "show", "mi300x-8-cpx")
+    assert any(line.startswith("  scale-up, a GPU      56 raw") for line in lines)
+    assert "  inside a package     600 raw, 315 usable" in lines
 
 
 @pytest.mark.parametrize("arguments, why", [

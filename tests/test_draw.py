@@ -18,7 +18,7 @@ from rccl_py.errors import InvalidArgument, InvalidUsage
 from rccl_py.links import DEVICES, LINKS
 from rccl_py.planner import Planner
 from rccl_py.report.html import plan_html, topology_html
-from rccl_py.report.layout import Panel, panels_of
+from rccl_py.report.layout import Panel, headline, panels_of
 from rccl_py.report.layout.grid import grid_dims
 from rccl_py.report.topo import describe
 from rccl_py.topology import Topology, load, lower, machine_names
@@ -191,6 +191,69 @@ def test_a_link_no_byte_crosses_is_grey(drawing):
     colours = {line.get_color() for axes in figure.axes for line in axes.get_lines()
                if isinstance(line.get_color(), str)}  # fmt: skip
     assert colours == {"0.82"}  # between rails nothing goes
+
+
+@pytest.mark.parametrize("drawn, planned", [
+    ("h100-8", ("mi300x-8", {})), ("mi300x-8", ("mi300x-8", {"nodes": 2})),
+    ("h100-8", ("helios-72", {})),
+])  # fmt: skip
+def test_a_plan_of_another_machine_is_not_drawn(drawing, drawn, planned):
+    plan = Planner(lower(load(planned[0], **planned[1]))).plan("allreduce", 1 << 20)
+    with pytest.raises(InvalidArgument) as caught:
+        drawing.draw(load(drawn), by="load", plan=plan)
+    assert f"{planned[0]} with {plan.nranks} ranks" in str(caught.value)
+    assert f"but {drawn} with 8 GPUs" in str(caught.value)
+
+
+def test_a_plan_of_the_machine_before_its_fault_is_not_drawn(drawing):
+    whole = load("mi300x-8")
+    plan = Planner(lower(whole)).plan("allreduce", 1 << 20)
+    with pytest.raises(InvalidArgument, match="plan on the machine that is drawn"):
+        drawing.draw(whole.with_link("gpu0", "gpu1", 0), by="load", plan=plan)
+
+
+def test_a_plan_of_some_of_the_ranks_is_drawn(drawing):
+    topology = load("mi300x-8", nodes=4)
+    plan = Planner(lower(topology, 16)).plan("allreduce", 1 << 20)
+    assert drawing.draw(topology, by="load", plan=plan).axes
+
+
+def unlike(kind: str) -> Topology:
+    """Return two nodes of eight NICs and two of one NIC."""
+    whole, small = load("mi300x-8", nodes=4), load("mi300x-8").node.copy()
+    small.remove_nodes_from([f"nic{q}" for q in range(1, 8)])
+    network = replace(whole.network, kind=kind, leaf_nodes=2)
+    return replace(whole, network=network, unlike=((2, small), (3, small)))
+
+
+def test_a_node_is_drawn_with_the_nics_it_has():
+    panel = panels_of(unlike("leaf-spine"))[-1]
+    assert [line.text for line in panel.lines if line.text] == ["x8", "x8"]
+    assert "8 x roce-400g or 1 x roce-400g a node" in panel.title
+    cables = [line for line in panels_of(unlike("rails"))[-1].lines if line.a[1] < line.b[1]]
+    own = {key[0].split("/")[0] for line in cables for key in line.keys if "node3" in key[0]}
+    assert own == {"node3"}
+    assert sum("node3/nic" in key[0] for line in cables for key in line.keys) == 1
+
+
+def test_uplinks_are_those_of_the_widest_leaf():
+    panel = panels_of(unlike("leaf-spine"))[-1]
+    assert {line.value for line in panel.lines if ("leaf1", "spines") in line.keys} == {
+        pytest.approx(2 * 8 * 45.5e9)}  # fmt: skip
+
+
+def test_the_network_panel_says_its_kind_and_its_oversubscriptions():
+    three = load("mi300x-8", nodes=64, leaf_nodes=4, pod_nodes=16)
+    three = replace(three, network=replace(three.network, pod_oversubscription=2.0))
+    assert "pods of 16 with 2:1 above" in panels_of(three)[-1].title
+    dragonfly = panels_of(load("frontier"))[-1]
+    assert "74 groups of 32 routers" in dragonfly.title and "4 links a pair" in dragonfly.title
+    assert any("two groups: 4 x 24.24 GB/s" in text.text for text in dragonfly.texts)
+
+
+def test_the_headline_of_unlike_nodes_claims_no_one_accelerator():
+    figure_title = headline(load("mixed-x6"))
+    assert figure_title == "mixed-x6: 48 x GPU in 2 kinds of node, 6 nodes"
 
 
 @pytest.mark.parametrize("arguments", [("colour",), ("load",)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rccl_py.cli.topo_graph import graph_of_rings
 from rccl_py.errors import FormatError, InvalidArgument
+from rccl_py.links import DEVICES, LINKS
+from rccl_py.topology import Topology, load
+from rccl_py.topology.build import add_gpus, add_mesh, add_nic, new_graph
 from rccl_py.topology.formats.nccl.graph_file import (
     PATH_TYPES,
     PATTERNS,
@@ -21,6 +26,7 @@ from rccl_py.topology.formats.nccl.graph_file import (
     read_graph_xml,
 )
 from rccl_py.topology.formats.nccl.graph_write import describe_graph, rings_graph, write_graph_xml
+from rccl_py.topology.kinds import used_nics
 
 CASES = os.environ.get("RCCL_PY_CASES", "")
 REAL = Path(CASES, "topo_xml", "azure_azhpc-images", "ncv4-graph.xml")
@@ -162,6 +168,55 @@ def test_rings_become_a_graph_file_that_names_their_nics(parse):
     assert not graph.same_channels and parse(write_graph_xml(made)) == made
 
 
+@pytest.mark.parametrize("nets, cross", [
+    ([[0, 0], [1, 1]], 0), ([[0, 1], [1, 0]], 2), ([[0, 1], [1, 0], [2, 2]], 1),
+    ([[0, 1], [2, 3]], 1), ([[0, 1], [1, 0], [2, 3], [3, 2]], 2),
+])  # fmt: skip
+def test_rings_that_go_back_and_forth_in_pairs_are_crossnic_2(nets, cross):
+    made = rings_graph([[0, 1]] * len(nets), nets, speed_intra=1e9)
+    assert made.graphs[0].cross_nic == cross
+
+
+@pytest.mark.parametrize("name", ["a100-8", "h100-8", "l40s-8", "mi250x-4", "mi300a-4", "mi300x-8",
+                                  "mi300x-8-cpx", "mi300x-8-vm", "v100-16", "v100-8"])  # fmt: skip
+def test_every_nic_that_gpus_use_is_entered_and_left_by_a_channel(parse, name):
+    whole = load(name)
+    (graph,) = parse(graph_of_rings(whole)[0]).graphs
+    used = {whole.node.nodes[nic]["index"] for nic in used_nics(whole.node)}
+    assert {c.nets[0] for c in graph.channels} == {c.nets[1] for c in graph.channels} == used
+    assert all(len(c.gpus) == whole.gpus_per_node for c in graph.channels)
+
+
+def test_channels_of_a_mesh_use_every_link_once_at_its_whole_speed(parse):
+    (graph,) = parse(graph_of_rings(load("mi300x-8"))[0]).graphs
+    hops = [hop for c in graph.channels for hop in pairwise(c.gpus)]
+    assert len(hops) == len(set(hops)) == 56
+    assert graph.speed_intra == pytest.approx(46.5472e9) and graph.speed_inter == 45.5e9
+
+
+def test_a_nic_no_ring_ends_at_gets_a_channel_of_its_own(parse):
+    graph = new_graph("seven")
+    names = add_gpus(graph, 7)  # a mesh of 7 has 6 rings
+    add_mesh(graph, names, LINKS["xgmi-mi300"])
+    for q, gpu in enumerate(names):
+        add_nic(graph, q, LINKS["roce-400g"], [gpu], LINKS["pcie5-x16"])
+    (made,) = parse(graph_of_rings(Topology("seven", graph, DEVICES["mi300x"]))[0]).graphs
+    for end in (0, 1):
+        assert {c.nets[end] for c in made.channels} == set(range(7))
+
+
+def test_a_node_without_nics_has_rings_without_nets(parse):
+    graph = new_graph("bare")
+    add_mesh(graph, add_gpus(graph, 4), LINKS["xgmi-mi300"])
+    (made,) = parse(graph_of_rings(Topology("bare", graph, DEVICES["mi300x"]))[0]).graphs
+    assert made.channels and all(c.nets == () for c in made.channels)
+
+
+def test_more_channels_than_nccl_takes_are_left_out_with_a_remark(parse):
+    text, remarks = graph_of_rings(load("gb200-nvl72"))
+    assert len(parse(text).graphs[0].channels) == 64 and "72 channels" in remarks[0]
+
+
 def test_one_nic_a_ring_is_entered_and_left_by():
     made = rings_graph([[0, 1], [0, 1]], [5, 6], speed_intra=1e9)
     assert [c.nets for c in made.graphs[0].channels] == [(5, 5), (6, 6)]
@@ -204,7 +259,7 @@ def test_the_description_says_what_a_person_asks():
     made = rings_graph([[0, 1], [1, 0]], [[3, 0], [0, 3]], speed_intra=12e9, speed_inter=6e9)
     assert describe_graph(made) == [
         "graph 0: ring, 2 channels, 12 GB/s a channel inside (NVL), 6 GB/s between nodes (PIX), "
-        "cross-NIC 1",
+        "cross-NIC 2",
         "  channel 0: nic 3 -> gpu 0 1 -> nic 0",
         "  channel 1: nic 0 -> gpu 1 0 -> nic 3",
     ]

@@ -265,6 +265,20 @@ def test_nics_that_are_sys_to_every_gpu_go_to_the_sockets_that_gpus_have(paste):
     assert nic_matrix(topology.node)[0] == ["PHB"] * 4 + ["SYS"] * 4
 
 
+def test_a_dgx_without_columns_has_half_its_devices_on_each_of_two_sockets(paste):
+    def cell(i, j):
+        i, j = min(i, j), max(i, j)
+        if j < 8:
+            return "NV12"
+        return "PXB" if (i if i < 8 else i - 8) // 2 == (j - 8) // 2 and j < 16 else "SYS"
+
+    names = [f"GPU{k}" for k in range(8)] + [f"NIC{k}" for k in range(10)]
+    topology = paste(matrix(square(18, cell, "X"), names=names))
+    assert cpus_and_links(topology) == ([0, 1], ["upi-skl"])
+    near = ["PXB", "PXB", "PHB", "PHB", "SYS", "SYS", "SYS", "SYS", "PHB", "SYS"]
+    assert nic_matrix(topology.node)[0] == near
+
+
 def test_nics_that_are_sys_to_gpus_of_one_numa_node_have_a_socket_of_their_own(paste):
     cells = [["X", "PHB", "SYS"], ["PHB", "X", "SYS"], ["SYS", "SYS", "X"]]
     topology = paste(matrix(cells, names=["GPU0", "GPU1", "NIC0"], after=[*numa(0, 0), ()]))
@@ -596,7 +610,8 @@ def test_a_product_says_more_than_its_arch(paste):
 
 
 @pytest.mark.parametrize("cell, rate, note", [
-    ("50000-200000", 200e9, "3.12 xgmi-mi300 links"), ("128000-128000", 128e9, "14 xgmi-mi300 links, more"),
+    ("50000-200000", 200e9, "3.12 xgmi-mi300 links"),
+    ("128000-128000", 128e9, "14 xgmi-mi300 links, more"),
     ("100000-100000", 100e9, "1.56 links"), ("45000-45000", 45e9, "0.703 links"),
     ("64000-64000", 64e9, "MI325X"), ("76800-76800", 76.8e9, "MI350X"),
     ("0-64000", 64e9, "MI325X"), ("50000-50000", 64e9, "older drivers"),
@@ -762,6 +777,28 @@ calm = settings(max_examples=60, deadline=None,
 @given(machines())
 def test_any_machine_comes_back_from_its_matrix(paste, topology):
     same(paste, topology)
+
+
+@st.composite
+def host_matrices(draw):
+    """Draw a matrix of any classes, GPUs first, and NUMA nodes of the GPUs or none."""
+    gpus, nics = draw(st.integers(1, 7)), draw(st.integers(0, 4))
+    classes = draw(st.sampled_from([["SYS"], ["SYS", "PIX"], ["SYS", "NODE", "PXB", "PIX", "PHB"]]))
+    cell = {pair: draw(st.sampled_from(classes)) for pair in combinations(range(gpus + nics), 2)}
+    cells = square(gpus + nics, lambda i, j: cell[min(i, j), max(i, j)], "X")
+    names = [f"GPU{k}" for k in range(gpus)] + [f"NIC{k}" for k in range(nics)]
+    nodes = draw(st.none() | st.lists(st.integers(0, 3), min_size=gpus, max_size=gpus))
+    after = None if nodes is None else numa(*nodes) + [()] * nics
+    return matrix(cells, names=names, after=after), nodes
+
+
+@calm
+@given(host_matrices())
+def test_no_matrix_has_more_sockets_than_numa_nodes_and_each_two_share_one_link(paste, case):
+    text, nodes = case
+    cpus, links = cpus_and_links(paste(text))
+    assert nodes is None or len(cpus) <= max(len(set(nodes)), 2 if len(set(nodes)) < 2 else 0)
+    assert len(links) == len(cpus) * (len(cpus) - 1) // 2
 
 
 BASES = [

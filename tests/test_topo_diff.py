@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rccl_py.links import DEVICES, LINKS
-from rccl_py.topology import Topology, load, machine_names
+from rccl_py.report.topo import describe
+from rccl_py.topology import Topology, load, lower, machine_names
 from rccl_py.topology.build import (
+    Network,
     add_gpus,
     add_link,
     add_mesh,
@@ -26,10 +28,14 @@ from rccl_py.topology.diff import compare
 from rccl_py.topology.difference import Difference, shown, summarised
 from rccl_py.topology.figures import (
     bisection,
+    host_bandwidth,
+    host_bisection,
+    package_bandwidth,
     scale_out_bandwidth,
     scale_out_bisection,
     scale_up_bandwidth,
 )
+from rccl_py.topology.kinds import used_nics
 from rccl_py.topology.suspects import suspects
 from rccl_py.topology.validate import validate
 
@@ -370,6 +376,137 @@ def test_scale_out_bisection_is_the_networks_own_formula(nodes, changes, halves)
     whole = machine(mesh(nics=8), nodes)
     found = scale_out_bisection(replace(whole, network=replace(whole.network, **changes)))
     assert found.raw == pytest.approx(halves * len(nics_of(whole.node)) * 50e9)
+
+
+def cluster(network: Network, *nodes: nx.DiGraph) -> Topology:
+    unlike = tuple((k, graph) for k, graph in enumerate(nodes) if graph is not nodes[0])
+    return replace(machine(nodes[0], len(nodes)), network=network, unlike=unlike)
+
+
+def boxes() -> tuple[nx.DiGraph, nx.DiGraph]:
+    """Return a node of eight NICs of 50 GB/s, and one of a single NIC of 12.5 GB/s."""
+    small = mesh(count=4)
+    add_nic(small, 0, LINKS["roce-100g"], ["gpu0"], GEN5)
+    return mesh(nics=8), small
+
+
+def test_unlike_nodes_halve_over_their_own_ports():
+    large, small = boxes()
+    nodes = large, large, large, small, small, large
+    tree = Network("leaf-spine", leaf_nodes=2)
+    found = scale_out_bisection(cluster(tree, *nodes))
+    assert found.raw == 425e9 and found.exact  # two small nodes and a large one
+    assert found.how == "the weaker half of the nodes' ports, leaf-spine"
+    narrow = scale_out_bisection(cluster(replace(tree, oversubscription=3.0), *nodes))
+    # Leaves of 800, 412.5 and 412.5 GB/s with uplinks of 800 / 3: the lesser of two leaves'
+    # nodes and one of the first's, or of one leaf's and its uplinks.
+    assert narrow.raw == pytest.approx(800e9 / 3 + 12.5e9)
+
+
+def test_the_bisection_of_unlike_nodes_is_the_least_max_flow_over_all_halvings():
+    from itertools import combinations
+
+    large, small = boxes()
+    nodes = [large, small, large, large, small, large, small]
+    network = Network("leaf-spine", leaf_nodes=2, oversubscription=2.0)
+    flow, ports = nx.DiGraph(), [400.0 if g is large else 12.5 for g in nodes]
+    uplink = max(sum(ports[k : k + 2]) for k in range(0, 7, 2)) / 2
+    for k, port in enumerate(ports):
+        for a, b, rate in ((k, f"leaf{k // 2}", port), (f"leaf{k // 2}", "spine", uplink)):
+            flow.add_edge(a, b, capacity=rate)
+            flow.add_edge(b, a, capacity=rate)
+    least = float("inf")
+    for half in combinations(range(7), 3):
+        cut = flow.copy()
+        cut.add_edges_from(("s", k) if k in half else (k, "t") for k in range(7))
+        least = min(least, nx.maximum_flow_value(cut, "s", "t"))
+    assert scale_out_bisection(cluster(network, *nodes)).raw == pytest.approx(least * 1e9)
+
+
+def test_many_unlike_nodes_halve_at_most_over_the_least_found():
+    large, small = boxes()
+    found = scale_out_bisection(cluster(Network(leaf_nodes=4), *[large, small] * 10))
+    assert not found.exact and found.raw <= 10 * 12.5e9
+
+
+def test_a_node_with_a_fault_inside_is_alike_in_its_ports():
+    found = scale_out_bisection(load("mi300x-8", nodes=64).with_link("gpu0", "gpu1", 0, node=3))
+    assert found.exact and found.raw == 32 * 400e9
+
+
+def test_nics_that_no_accelerator_uses_are_not_counted():
+    graph = load("mi325x-8").node.copy()
+    graph.add_node("cpu9", kind="cpu", host=0, numa=9)
+    add_pcie(graph, "cpu0", "cpu9", GEN5)
+    for q in (8, 9):
+        graph.add_node(f"nic{q}", kind="nic", index=q, host=0, port=ROCE)
+        add_pcie(graph, "cpu9", f"nic{q}", GEN5)
+    assert used_nics(graph) == [f"nic{q}" for q in range(8)]
+    assert scale_out_bandwidth(machine(graph)).raw == 50e9
+    assert scale_out_bisection(machine(graph, 4)).raw == 2 * 400e9
+    assert "  NIC8-9: no GPU uses it, others are nearer" in describe(machine(graph))
+    assert ("note", "NIC8, NIC9") in [(f.severity, f.where) for f in validate(machine(graph))]
+
+
+def partitioned(attribute: bool) -> nx.DiGraph:
+    """Return two packages of two partitions each, joined by 7 links."""
+    graph = new_graph("parts")
+    for k, gpu in enumerate(add_gpus(graph, 4)):
+        hub = f"{'hub' if attribute else 'package'}{k // 2}"
+        graph.add_node(hub, kind="switch")
+        add_link(graph, gpu, hub, XGMI, 8)
+        if attribute:
+            graph.nodes[gpu]["package"] = k // 2
+    hubs = [v for v in graph if graph.nodes[v]["kind"] == "switch"]
+    add_link(graph, *hubs, XGMI, 7)
+    return graph
+
+
+@pytest.mark.parametrize("attribute", [True, False])
+def test_a_partition_has_its_share_of_what_leaves_the_package(attribute):
+    found = machine(partitioned(attribute))
+    assert scale_up_bandwidth(found).most.raw == scale_up_bandwidth(found).least.raw == 224e9
+    assert package_bandwidth(found).most.raw == 512e9
+    assert package_bandwidth(machine(mesh())) is None
+
+
+def test_a_box_without_scale_up_links_halves_over_its_sockets():
+    found = load("l40s-8")
+    assert host_bandwidth(found).most.raw == found.node.edges["gpu0", "sw0"]["raw"]
+    half = host_bisection(found)
+    assert half.raw == found.node.edges["cpu0", "cpu1"]["raw"] and half.exact
+
+
+def test_a_dragonfly_has_only_the_links_of_whole_rounds_between_two_groups():
+    found = scale_out_bisection(load("frontier"))
+    assert found.raw == 37 * 37 * 4 * 25e9
+    assert lower(load("frontier")).wiring.between == 4
+
+
+def test_a_nic_on_a_switch_of_accelerators_hangs_somewhere():
+    graph = new_graph("crossbar")
+    names = add_gpus(graph, 4)
+    add_switches(graph, names, LINKS["nvlink4"], 1, 1, 1e-7)
+    for q in range(3):
+        graph.add_node(f"nic{q}", kind="nic", index=q, host=0, port=ROCE)
+    add_link(graph, "nic0", "plane0", LINKS["nvlink4"])
+    graph.add_edge("nic1", "plane0", **graph.edges["nic0", "plane0"])
+    said = [f.where for f in validate(machine(graph)) if "no link joins it" in f.what]
+    assert said == ["NIC2"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_a_link_between_two_accelerators_that_goes_one_way_is_a_warning(count):
+    graph = mesh(count=count)
+    graph.remove_edge("gpu1", "gpu0")
+    found = [f for f in validate(machine(graph)) if f.severity == "warning"]
+    assert any(f.where == "GPU1 -> GPU0" and "none" in f.what for f in found)
+
+
+def test_a_link_that_one_end_of_a_file_does_not_list_is_a_warning():
+    note = "gpu0 lists xGMI to gpu1, which lists none back: taken as both ways"
+    (found,) = validate(replace(machine(mesh()), notes=(note,)))
+    assert (found.severity, found.what) == ("warning", note)
 
 
 def test_a_difference_prints_as_its_line():

@@ -23,7 +23,8 @@ class Domain:
     bandwidth, raw: B/s of each of its links. names, media: one text a link. tail, head:
     the accelerator a link leaves and enters, -1 where that is none. inside: routes between its
     accelerators. nic_names: one a NIC; rail: int32[q], the rail of each: its number in a sound
-    node, where one may be missing.
+    node, where one may be missing. group: int32[m], 0 for all, or the group of each accelerator,
+    inside which links are of another kind than between groups: two-level algorithms go by them.
 
     An attachment is an accelerator and a NIC it uses: those of accelerator i are
     attach[i]..attach[i+1]-1. nic: int32, the NIC of each; up, down: links from the accelerator to
@@ -43,6 +44,7 @@ class Domain:
     inside: Inside
     nic_names: tuple[str, ...]
     rail: I32
+    group: I32
     attach: I64
     nic: I32
     up: Table

@@ -73,11 +73,16 @@ class Planner:
 
     @cached_property
     def nodes(self) -> I32 | None:
-        """The ranks of each scale-up domain in order, int32[N, g]; None where uneven.
+        """The ranks of each scale-up domain, or group of one, in order: int32[N, g].
+
+        None where they are uneven.
 
         Nodes stand in the order of their first rank.
         """
         node = self.fabric.node
+        if (node == node[0]).all():
+            domain = self.fabric.domains[int(self.fabric.kind[node[0]])]
+            node = domain.group[self.fabric.local]
         sizes = np.bincount(node)
         sizes = sizes[sizes > 0]
         if (sizes != sizes[0]).any():

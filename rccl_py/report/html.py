@@ -153,11 +153,12 @@ def _figures(topology: Topology) -> list[list[str]]:
     out, up, across = (scale_out_bandwidth(topology), bisection(topology),
                        scale_out_bisection(topology))  # fmt: skip
     inside, host = package_bandwidth(topology), host_bandwidth(topology)
+    nics = len(used_nics(topology.node))
     rows = [["GPUs", f"{topology.ngpus}"
              + _nodes(topology)],
             ["scale-up a GPU, each way", _both(scale_up_bandwidth(topology))],
             ["scale-out a GPU, each way", f"{format_bandwidth(out.raw)} raw, "
-             f"{format_bandwidth(out.usable)} usable ({len(used_nics(topology.node))} NICs of a node in use)"],
+             f"{format_bandwidth(out.usable)} usable ({nics} NICs of a node)"],
             ["scale-up bisection", f"{'' if up.exact else 'at most '}{format_bandwidth(up.usable)}"
              f" usable ({escape(up.how)})"]]  # fmt: skip
     if inside is not None:

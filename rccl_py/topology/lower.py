@@ -63,6 +63,7 @@ def _domain(node: nx.DiGraph) -> Domain:
         head=np.array([index.get(b, -1) for _, b, _ in g.edges], dtype=np.int32),
         inside=inside_of(g),
         nic_names=tuple(g.nics),
+        group=np.array([node.nodes[v].get("group", 0) for v in g.gpus], dtype=np.int32),
         rail=np.array([node.nodes[nic]["index"] for nic in g.nics], dtype=np.int32),
         attach=own.attach,
         nic=own.nic,

@@ -67,9 +67,10 @@ def _title(graph: nx.DiGraph, vertex: str) -> str:
 def _one_way(graph: nx.DiGraph) -> Iterator[Difference]:
     """Yield links that are not as wide back as there, unless many are so by design.
 
-    A scale-up link with no way back at all is never by design: GPUs answer each other.
+    Two GPUs answer each other over a link, so one with no way back at all is never by design.
     """
-    found, lost = [], []
+    found: list[Difference] = []
+    lost: list[Difference] = []
     for a, b, there in graph.edges(data=True):
         back = graph.get_edge_data(b, a)
         alike = back is not None and link_text(back) == link_text(there)
@@ -77,8 +78,8 @@ def _one_way(graph: nx.DiGraph) -> Iterator[Difference]:
             continue
         where = f"{_title(graph, b)} -> {_title(graph, a)}"
         d = Difference(where, link_text(there), link_text(back), "link")
-        scale_up = there["link"].medium in SCALE_UP
-        (lost if back is None and scale_up else found).append(d)
+        gpus = graph.nodes[a]["kind"] == graph.nodes[b]["kind"] == "gpu"
+        (lost if back is None and gpus else found).append(d)
     yield from lost
     if len(found) <= _STRAY * graph.number_of_edges():
         yield from found

@@ -269,8 +269,10 @@ def read_astra_sim(path: Path) -> Topology:
     npus = _check_size(path, dimensions)
     graph, stride = new_graph(path.stem), 1
     inner = dimensions[0].npus if len(dimensions) > 1 else npus
+    # Two-level algorithms work inside all dimensions but the last, and across that one.
+    group = npus // dimensions[-1].npus if len(dimensions) > 1 else npus
     for i in range(npus):
-        own: dict[str, Any] = {"kind": "gpu", "index": i, "host": i // inner}
+        own: dict[str, Any] = {"kind": "gpu", "index": i, "host": i // inner, "group": i // group}
         graph.add_node(f"gpu{i}", **own)
     for d, dimension in enumerate(dimensions):
         link = bare_link(f"astra-{dimension.kind.lower()}-d{d}", dimension.bandwidth,

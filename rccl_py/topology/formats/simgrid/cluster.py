@@ -21,6 +21,7 @@ from itertools import combinations
 
 import networkx as nx
 
+from ....fabric.torus import Torus
 from ....links import LinkType
 from ...build import Network
 from ..quantities import MAX_EDGES, MAX_GPUS, bare_link, join, parse_rate, parse_seconds, shown
@@ -159,6 +160,10 @@ def _torus(graph: nx.DiGraph, cluster: Cluster, link: LinkType) -> None:
                 after = k + stride if at + 1 < side else k - (side - 1) * stride
                 join(graph, [(f"gpu{k}", f"gpu{after}")], link)
         stride *= side
+    # Routed as our tori are: evenly over all shortest paths. SimGrid counts the first fastest.
+    sizes = tuple(sides[::-1])
+    shape = Torus(sizes, link.bandwidth, None, [size > 2 for size in sizes])
+    graph.graph["torus"], graph.graph["relay"] = shape, link.latency[0]
 
 
 def _fat_tree(graph: nx.DiGraph, cluster: Cluster, link: LinkType) -> None:

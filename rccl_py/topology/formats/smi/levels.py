@@ -58,7 +58,8 @@ def levels_of(node: Node) -> list[Groups]:
     apart = [pair for pair in known if known[pair] == 3 and not _share_cpu(levels, pair)]
     placed = bool(node.places) and all(node.places) and not _is_far(node)
     _join_places(node, levels)
-    _join_lone_nics(node, levels)
+    if not placed or len(set(node.places)) < 2:
+        _join_lone_nics(node, levels)
     for island in levels[3].among(list(range(count))):
         _bound(node, levels, island, placed)
     _note_sys(node, [pair for pair in apart if _share_cpu(levels, pair)], placed)
@@ -113,10 +114,7 @@ def _bound(node: Node, levels: list[Groups], island: list[int], placed: bool) ->
         if len(kept) <= 2 and _join_by_colour(node, levels, groups):
             return
         if not kept:
-            units = _units(node, groups)
-            half = (len(units) + 1) // 2
-            for part in (units[:half], units[half:]):
-                _join_all(levels[2], [device for unit in part for device in unit])
+            _halve(node, levels, groups)
             return
         if len(kept) == 1:
             kept.append([device for group in others for device in group])
@@ -168,6 +166,17 @@ def _join_by_colour(node: Node, levels: list[Groups], groups: list[list[int]]) -
     for half in (0, 1):
         _join_all(levels[2], [groups[k][0] for k in sorted(colour) if colour[k] == half])
     return True
+
+
+def _halve(node: Node, levels: list[Groups], groups: list[list[int]]) -> None:
+    """Put the first half of the GPUs, and of other devices, to one CPU and the rest to another."""
+    with_gpu = [g for g in groups if g[0] < len(node.gpus)]
+    halves: tuple[list[int], list[int]] = ([], [])
+    for part in (_units(node, with_gpu), [g for g in groups if g not in with_gpu]):
+        for k, group in enumerate(part):
+            halves[2 * k // len(part)].extend(group)
+    for half in halves:
+        _join_all(levels[2], half)
 
 
 def _units(node: Node, groups: list[list[int]]) -> list[list[int]]:
