@@ -604,6 +604,11 @@ def test_four_gpus_joined_alike_are_mi250x_only_by_name(paste, name, device):
     assert name == NAMED or noted(topology, "MI250X")
 
 
+def test_gfx90a_without_xgmi_is_no_mi250x(paste):
+    topology = paste("Name: gfx90a\n" + rocm_table("Hops", square(4, lambda i, j: 3)))
+    assert topology.device.name == "mi210" and noted(topology, "MI250X (GCD) has this arch too")
+
+
 def test_a_product_says_more_than_its_arch(paste):
     text = "  Name:  gfx90a\n  Marketing Name:  AMD Instinct MI210\n  Name:  gfx90a\n"
     assert paste(text + rocm_table("Hops", square(2, lambda i, j: 1))).device.name == "mi210"

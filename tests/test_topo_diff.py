@@ -500,7 +500,7 @@ def test_a_link_between_two_accelerators_that_goes_one_way_is_a_warning(count):
     graph = mesh(count=count)
     graph.remove_edge("gpu1", "gpu0")
     found = [f for f in validate(machine(graph)) if f.severity == "warning"]
-    assert any(f.where == "GPU1 -> GPU0" and "none" in f.what for f in found)
+    assert any(f.where == "GPU1 -> GPU0 link" and "none" in f.what for f in found)
 
 
 def test_a_link_that_one_end_of_a_file_does_not_list_is_a_warning():

@@ -61,12 +61,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([plan_as_dict(p, planner) for p in plans], indent=1))
         return 0
-    for note in topology.notes:
-        print(f"# note: {note}")
     if not sizes:
         print(f"# {spec.name} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
         print("\n".join(table_lines(plans)))
-        return 0
-    for plan in plans:
+    for plan in plans if sizes else []:
         print("\n".join(plan_lines(plan, planner, arguments.ranks, whole=arguments.all)))
+    for note in topology.notes:
+        print(f"# note: {note}")
     return 0

@@ -59,6 +59,11 @@ class Planner:
         proto: str | None = None,
         max_channels: int | None = None,
     ) -> None:
+        if not isinstance(fabric, Fabric):
+            raise InvalidArgument(
+                f"Planner: {fabric!r} is a {type(fabric).__name__}: a Fabric was expected, such as "
+                "lower(load('mi300x-8'))"
+            )
         for what, restriction in (("algo", algo), ("proto", proto)):
             if restriction is not None:
                 text(restriction, what)
@@ -185,6 +190,9 @@ class Planner:
 
     def plan(self, collective: str, block: float, root: int = 0) -> Plan:
         """Return the plan of a call whose block (what one rank contributes) is `block` bytes.
+
+        For allreduce, broadcast and reduce that is the whole buffer, for alltoall the part for one
+        peer: rccl-tests' size is COLLECTIVES[name].size(block, nranks).
 
         Raises InvalidArgument for a root or size out of range, InvalidUsage when the restrictions
         leave no algorithm or no protocol.

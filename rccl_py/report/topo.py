@@ -13,20 +13,9 @@ from typing import Any
 from ..topology.build import Topology, gpus_of, nics_of
 from ..topology.diff import node_differences
 from ..topology.difference import shown, summarised
-from ..topology.figures import (
-    Bisection,
-    Rates,
-    Spread,
-    bisection,
-    host_bandwidth,
-    host_bisection,
-    package_bandwidth,
-    scale_out_bandwidth,
-    scale_out_bisection,
-    scale_up_bandwidth,
-)
 from ..topology.kinds import Kind, kinds_of, used_nics
 from ..topology.paths import LEGEND, distances, gpu_matrix, nearest_gpus, nic_matrix
+from .bandwidths import gigabytes, network_rows, node_rows
 from .words import kind_words, machine_words, network_words
 
 __all__ = ["WIDE", "describe", "table"]
@@ -72,10 +61,6 @@ def _text(value: object) -> str:
 def _spelled(arch: str) -> str:
     """Return an arch of the device table as people say it: "90" -> "sm90"."""
     return f"sm{arch}" if arch.isdigit() else arch
-
-
-def _gigabytes(rate: float) -> str:
-    return f"{rate / 1e9:.4g}" if rate < 1e13 else f"{rate / 1e9:.0f}"
 
 
 def _gpus(topology: Topology, full: bool) -> list[str]:
@@ -150,8 +135,8 @@ def _links(topology: Topology) -> list[str]:
             link.name,
             "-".join(ends),
             _lanes(edge),
-            _gigabytes(edge["raw"]),
-            _gigabytes(edge["bandwidth"]),
+            gigabytes(edge["raw"]),
+            gigabytes(edge["bandwidth"]),
         ] += 1
     for nic in nics_of(graph):
         port = graph.nodes[nic]["port"]
@@ -160,8 +145,8 @@ def _links(topology: Topology) -> list[str]:
             port.name,
             "nic-network",
             "1",
-            _gigabytes(port.bandwidth),
-            _gigabytes(port.bandwidth * port.efficiency),
+            gigabytes(port.bandwidth),
+            gigabytes(port.bandwidth * port.efficiency),
         ] += 1
     order = ("xgmi", "nvlink", "ualink", "ici", "c2c", "pci", "cpu", "net")
     rows = [
@@ -257,49 +242,6 @@ def _numbers(kind: Kind) -> str:
     return f"node{'' if len(kind.nodes) == 1 else 's'} {text}"
 
 
-def _rates(found: Rates) -> str:
-    return f"{_gigabytes(found.raw)} raw, {_gigabytes(found.usable)} usable"
-
-
-def _between(spread: Spread) -> str:
-    """Return what the accelerators have: one text where all are alike."""
-    least, most = _rates(spread.least), _rates(spread.most)
-    return most if least == most else f"{least} to {most}"
-
-
-def _halved(half: Bisection) -> str:
-    least = "" if half.exact else "at most "
-    return f"{least}{_rates(Rates(half.raw, half.usable))} ({half.how})"
-
-
-def _network_row(topology: Topology) -> list[list[str]]:
-    if topology.nodes < 2:
-        return []
-    return [["scale-out, bisection", _halved(scale_out_bisection(topology))]]
-
-
-def _node_rows(topology: Topology) -> list[list[str]]:
-    """Return what one accelerator can send, and what crosses the middle of a node."""
-    up, out, inside = (scale_up_bandwidth(topology), scale_out_bandwidth(topology),
-                       package_bandwidth(topology))  # fmt: skip
-    rows, half = [], bisection(topology)
-    if up.most.raw:
-        rows.append(["scale-up, a GPU", _between(up)])
-        if inside is not None and inside != up:
-            rows[-1][1] += " (its share of the package's links)"
-            rows.append(["inside a package", _between(inside)])
-        rows.append(["scale-up, bisection", _halved(half)])
-    if not half.raw and topology.gpus_per_node > 1:
-        # Where scale-up links do not join all GPUs, they meet over the host.
-        host = host_bandwidth(topology)
-        if host.most.raw:
-            rows.append(["PCIe, a GPU", _between(host)])
-            rows.append(["PCIe, bisection", _halved(host_bisection(topology))])
-    if out.raw:
-        rows.append(["scale-out, a GPU", _rates(out)])
-    return rows
-
-
 def _bandwidths(rows: list[list[str]]) -> list[str]:
     return ["bandwidth (GB/s, per direction):", *table(rows)] if rows else []
 
@@ -312,7 +254,7 @@ def _node_blocks(topology: Topology, rows: list[list[str]], matrix: bool,
         _gpus(topology, matrix),
         _nics(topology, nic_cells, matrix),
         _links(topology),
-        _bandwidths(_node_rows(topology) + rows),
+        _bandwidths(node_rows(topology) + rows),
         _gpu_paths(topology, gpu_cells, matrix),
         _nic_paths(topology, nic_cells, matrix),
         _legend(gpu_cells, nic_cells),
@@ -341,9 +283,9 @@ def describe(topology: Topology, matrix: bool = False, rocm: bool = False) -> li
     blocks = [_head(topology, kinds)]
     if len(kinds) == 1:
         one = kinds[0].of(topology)
-        blocks += _node_blocks(one, _network_row(topology), matrix, rocm)
+        blocks += _node_blocks(one, network_rows(topology), matrix, rocm)
     else:
-        blocks += [_bandwidths(_network_row(topology)),
+        blocks += [_bandwidths(network_rows(topology)),
                    *_kind_blocks(topology, kinds, matrix, rocm)]  # fmt: skip
     if topology.notes:
         blocks.append(["notes:", *(f"  - {note}" for note in topology.notes)])

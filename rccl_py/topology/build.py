@@ -108,7 +108,8 @@ class Topology:
 
     def __repr__(self) -> str:
         nodes = f" in {self.nodes} nodes, {self.network.kind}" if self.nodes > 1 else ""
-        return f"<Topology {self.name}: {self.ngpus} x {self.device.title}{nodes}>"
+        notes = f", {len(self.notes)} note(s), the last: {self.notes[-1]}" if self.notes else ""
+        return f"<Topology {self.name}: {self.ngpus} x {self.device.title}{nodes}{notes}>"
 
     @property
     def nranks(self) -> int:

@@ -190,6 +190,8 @@ def amd_of_arch(arch: str, direct: int, relayed: bool, gpus: int) -> tuple[Devic
         return None
     usual, four = _ARCH_ONLY[arch]
     hive = direct == 3 and not relayed and (gpus == 4 or arch == "gfx90a")
+    if arch == "gfx90a" and not direct and gpus > 1:
+        hive = True  # the dies of a MI250X always have xGMI
     own, other = DEVICES[four if hive else usual], DEVICES[usual if hive else four]
     return own, (
         f"the text names {arch} only: {own.title} assumed by its links ({other.title} has "
