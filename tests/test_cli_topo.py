@@ -271,7 +271,7 @@ def test_show_says_how_a_node_with_a_fault_differs():
 
 
 @pytest.mark.parametrize("name, said", [
-    ("frontier", "dragonfly, 74 groups of 32 routers, 4 nodes a router, 4 links a pair"),
+    ("frontier", "dragonfly, 74 groups of 32 routers, 4 nodes a router, 4 links a group pair"),
     ("mi300x-8-x12500-three-tier", "25 under a leaf, 1:1 oversubscribed, pods of 500"),
     ("h100-8-x32-rail-only", "rails, 32 under a leaf, leaves not joined"),
 ])  # fmt: skip

@@ -247,7 +247,7 @@ def test_the_network_panel_says_its_kind_and_its_oversubscriptions():
     three = replace(three, network=replace(three.network, pod_oversubscription=2.0))
     assert "pods of 16 with 2:1 above" in panels_of(three)[-1].title
     dragonfly = panels_of(load("frontier"))[-1]
-    assert "74 groups of 32 routers" in dragonfly.title and "4 links a pair" in dragonfly.title
+    assert "74 groups of 32 routers" in dragonfly.title and "4 links a group pair" in dragonfly.title
     assert any("two groups: 4 x 24.24 GB/s" in text.text for text in dragonfly.texts)
 
 

@@ -177,3 +177,14 @@ def _line(row: str) -> nx.DiGraph:
     add_link(graph, "gpu0", "gpu1", link)
     add_link(graph, "gpu1", "gpu2", link)
     return graph
+
+
+def test_a_nic_on_scale_up_links_is_that_many_away_and_next_to_its_gpu():
+    graph = new_graph("crossbar")
+    names = add_gpus(graph, 3)
+    add_link(graph, names[0], names[1], LINKS["xgmi-mi300"])
+    for q, (near, lanes) in enumerate((("gpu0", 2), ("gpu2", 1))):
+        graph.add_node(f"nic{q}", kind="nic", index=q, host=0, port=PORT)
+        add_link(graph, near, f"nic{q}", LINKS["nvlink4"], lanes)
+    assert nic_matrix(graph) == [["NV2", "DIS"], ["PXN", "DIS"], ["DIS", "NV1"]]
+    assert nearest_gpus(graph) == [[0], [2]]

@@ -511,3 +511,14 @@ def test_a_link_that_one_end_of_a_file_does_not_list_is_a_warning():
 
 def test_a_difference_prints_as_its_line():
     assert str(Difference("GPU7", "present", "none", "missing")) == "GPU7 missing"
+
+
+def test_a_link_to_a_nic_is_no_scale_up_bandwidth_of_a_lone_gpu():
+    graph = new_graph("host")
+    add_gpus(graph, 1)
+    graph.add_node("nic0", kind="nic", index=0, host=0, port=ROCE)
+    add_link(graph, "gpu0", "nic0", LINKS["ualink-200g"], 2)
+    found = machine(graph, 4)
+    assert scale_up_bandwidth(found).most.raw == 0 and scale_out_bandwidth(found).raw == 50e9
+    assert not any("scale-up" in line for line in describe(found) if "  " in line[:2])
+    assert suspects(found) == []

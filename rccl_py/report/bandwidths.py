@@ -60,7 +60,8 @@ def node_rows(topology: Topology) -> list[list[str]]:
         if inside is not None and inside != up:
             rows[-1][1] += " (its share of the package's links)"
             rows.append(["inside a package", _between(inside)])
-        rows.append(["scale-up, bisection", _halved(half)])
+        if topology.gpus_per_node > 1:
+            rows.append(["scale-up, bisection", _halved(half)])
     if not half.raw and topology.gpus_per_node > 1:
         # Where scale-up links do not join all GPUs, they meet over the host.
         host = host_bandwidth(topology)

@@ -57,7 +57,7 @@ def _dragonfly_words(network: Network) -> str:
     several = "" if links == 1 else "s"
     return (
         f", {network.groups} groups of {network.routers} routers, {network.leaf_nodes} "
-        f"node{'' if network.leaf_nodes == 1 else 's'} a router, {links} link{several} a pair"
+        f"node{'' if network.leaf_nodes == 1 else 's'} a router, {links} link{several} a group pair"
     )
 
 

@@ -80,7 +80,9 @@ def _out(graph: nx.DiGraph, vertices: set[str], inside: set[str], scale_up: bool
         graph.edges[a, b]
         for a in sorted(vertices)
         for b in graph.successors(a)
-        if b not in inside and _is_scale_up(graph, a, b) == scale_up
+        if b not in inside
+        and _is_scale_up(graph, a, b) == scale_up
+        and graph.nodes[b]["kind"] != "nic"
     ]
     return Rates(float(sum(e["raw"] for e in own)), float(sum(e["bandwidth"] for e in own)))
 

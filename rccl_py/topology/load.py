@@ -17,6 +17,7 @@ import networkx as nx
 from ..arguments import finite, numbers, whole
 from ..errors import FormatError, InvalidArgument
 from .build import Topology
+from .collecting import not_collecting
 from .formats import format_of
 from .machine import network_of, topology_of
 from .machine_spec import ClusterSpec, MachineSpec, NodesSpec
@@ -199,7 +200,8 @@ def load(
     if network not in (None, "rails", "leaf-spine"):
         raise InvalidArgument(f"network {network!r}: expected rails or leaf-spine")
     try:
-        topology = _read(str(name))
+        with not_collecting():
+            topology = _read(str(name))
     except (OSError, ValueError, RuntimeError) as error:  # a name no file can have, a loop of links
         raise InvalidArgument(f"topology {str(name)[:80]!r} is no path: {error}"[:300]) from None
     if not topology.name.isprintable():  # from a file's name

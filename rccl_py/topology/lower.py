@@ -19,6 +19,7 @@ from ..fabric import I64, Domain, Fabric, Searched
 from ..links import Device, LinkType, first_call
 from .across import attached
 from .build import Topology, nics_of
+from .collecting import not_collecting
 from .inside import inside_of
 from .node_graph import numbered
 from .wire import wiring_of
@@ -187,7 +188,11 @@ def lower(topology: Topology, ranks: int | Sequence[int] | None = None) -> Fabri
     the first so many, or a list of accelerators. Raises InvalidArgument when there are fewer,
     FabricError when ranks cannot reach each other.
     """
-    place = _placed(topology, ranks)
+    with not_collecting():
+        return _lowered(topology, _placed(topology, ranks))
+
+
+def _lowered(topology: Topology, place: np.ndarray) -> Fabric:
     network = topology.network
     graphs, kind = _kinds(topology, _copies(topology, int(place.max())))
     domains = tuple(domain_of(graph) for graph in graphs)

@@ -22,7 +22,15 @@ import networkx as nx
 
 from .build import SCALE_UP, gpus_of, nics_of
 
-__all__ = ["LEGEND", "Distances", "distances", "gpu_matrix", "nearest_gpus", "nic_matrix"]
+__all__ = [
+    "LEGEND",
+    "Distances",
+    "class_of",
+    "distances",
+    "gpu_matrix",
+    "nearest_gpus",
+    "nic_matrix",
+]
 
 LEGEND: dict[str, str] = {
     "X": "itself",
@@ -163,6 +171,20 @@ def _together(graph: nx.DiGraph) -> dict[str, int]:
     return {v: number for number, group in enumerate(groups) for v in group}
 
 
+def _over_links(graph: nx.DiGraph, path: list[str]) -> str:
+    """Return the class of a path to a NIC that scale-up links join: NV#, or PXN through a peer."""
+    if any(graph.nodes[v]["kind"] == "gpu" for v in path[1:-1]):
+        return "PXN"
+    edges = [graph.edges[edge] for edge in pairwise(path)]
+    lanes = min(float(edge["lanes"]) for edge in edges)
+    return f"{_COUNTED[edges[0]['link'].medium]}{round(lanes, 3):g}"
+
+
+def class_of(cell: str) -> str:
+    """Return the name in LEGEND of what a matrix holds: "NV" of "NV18"."""
+    return cell if cell in LEGEND else cell.rstrip("0123456789.")
+
+
 def nic_matrix(graph: nx.DiGraph) -> list[list[str]]:
     """Return the path class of every accelerator (row) to every NIC (column), by index."""
     gpus, nics = gpus_of(graph), nics_of(graph)
@@ -173,11 +195,17 @@ def nic_matrix(graph: nx.DiGraph) -> list[list[str]]:
     rows = []
     together = _together(graph)
     known: dict[int, set[str]] = {}  # what one of those that reach each other reaches, all do
+    on_scale_up = {nic for nic in nics if any(_is_scale_up(graph, a, nic)
+                                              for a in graph.predecessors(nic))}  # fmt: skip
     for gpu in gpus:
+        peers = _peer_paths(graph, gpu) if on_scale_up else {}
         row = []
         for nic in nics:
             if gpu in reached[nic]:
                 row.append(_host_class(graph, hosted[gpu][nic]))
+                continue
+            if nic in on_scale_up and nic in peers:
+                row.append(_over_links(graph, peers[nic]))
                 continue
             key = together.get(gpu, -1)
             if key not in known:
@@ -196,7 +224,8 @@ def nearest_gpus(graph: nx.DiGraph, matrix: list[list[str]] | None = None) -> li
     order = [name for name in LEGEND if name not in ("PXN", "DIS")]
     nearest = []
     for q in range(len(nics_of(graph))):
-        ranks = {i: order.index(row[q]) for i, row in enumerate(rows) if row[q] in order}
+        ranks = {i: order.index(class_of(row[q])) for i, row in enumerate(rows)
+                 if class_of(row[q]) in order}  # fmt: skip
         best = min(ranks.values(), default=0)
         nearest.append([i for i, rank in ranks.items() if rank == best])
     return nearest

@@ -27,7 +27,7 @@ from .build import SCALE_UP, Topology, gpus_of, nics_of
 from .diff import node_differences
 from .difference import NONE, Difference, link_text, port_text, within
 from .narrowest import host_links, scale_up_link, where_narrow
-from .paths import LEGEND, nic_matrix
+from .paths import LEGEND, class_of, nic_matrix
 
 __all__ = ["suspects"]
 
@@ -157,7 +157,7 @@ def _nearest(graph: nx.DiGraph) -> Iterator[Difference]:
     if not nics_of(graph) or len(nics_of(graph)) * len(gpus_of(graph)) > _MATRIX:
         return
     rows = nic_matrix(graph)
-    near = {_title(graph, gpu): min(row, key=_NEAREST.index)
+    near = {_title(graph, gpu): min(map(class_of, row), key=_NEAREST.index)
             for gpu, row in zip(gpus_of(graph), rows)}  # fmt: skip
     for d in _odd(near, "path"):
         if _NEAREST.index(d.after) > _NEAREST.index(d.before):
