@@ -247,7 +247,9 @@ def test_the_network_panel_says_its_kind_and_its_oversubscriptions():
     three = replace(three, network=replace(three.network, pod_oversubscription=2.0))
     assert "pods of 16 with 2:1 above" in panels_of(three)[-1].title
     dragonfly = panels_of(load("frontier"))[-1]
-    assert "74 groups of 32 routers" in dragonfly.title and "4 links a group pair" in dragonfly.title
+    assert (
+        "74 groups of 32 routers" in dragonfly.title and "4 links a group pair" in dragonfly.title
+    )
     assert any("two groups: 4 x 24.24 GB/s" in text.text for text in dragonfly.texts)
 
 
@@ -341,3 +343,14 @@ def test_any_graph_is_compared_checked_and_laid_out_without_an_error(parts, link
         assert overlapping(panel) == []
     ET.fromstring(topology_html(topology))
     assert describe(topology)
+
+
+def test_a_dollar_in_a_name_is_drawn_as_it_stands(tmp_path):
+    pytest.importorskip("matplotlib", reason="needs matplotlib: the plot extra")
+    from rccl_py.report.draw import draw, save
+
+    path = tmp_path / "box.yaml"
+    path.write_text('name: "$\\\\frac{$ a"\nsummary: s\ngpus: 2\ndevice: mi300x\n'
+                    "scale_up: {mesh: {link: xgmi-mi300}}\n")  # fmt: skip
+    save(draw(load(path)), str(tmp_path / "box.png"))
+    assert (tmp_path / "box.png").stat().st_size > 1000

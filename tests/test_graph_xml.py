@@ -205,6 +205,18 @@ def test_a_nic_no_ring_ends_at_gets_a_channel_of_its_own(parse):
         assert {c.nets[end] for c in made.channels} == set(range(7))
 
 
+def test_two_nics_a_gpu_are_two_channels_a_path_and_no_link_is_used_more(parse):
+    graph = new_graph("double")
+    names = add_gpus(graph, 8)
+    add_mesh(graph, names, LINKS["xgmi-mi300"])
+    for q in range(16):
+        add_nic(graph, q, LINKS["roce-400g"], [names[q // 2]], LINKS["pcie5-x16"])
+    (made,) = parse(graph_of_rings(Topology("double", graph, DEVICES["mi300x"]))[0]).graphs
+    assert sorted(c.nets[0] for c in made.channels) == list(range(16))
+    assert sorted(c.nets[1] for c in made.channels) == list(range(16))
+    assert made.speed_intra == pytest.approx(46.5472e9 / 2) and made.cross_nic == 2
+
+
 def test_a_node_without_nics_has_rings_without_nets(parse):
     graph = new_graph("bare")
     add_mesh(graph, add_gpus(graph, 4), LINKS["xgmi-mi300"])
@@ -214,7 +226,7 @@ def test_a_node_without_nics_has_rings_without_nets(parse):
 
 def test_more_channels_than_nccl_takes_are_left_out_with_a_remark(parse):
     text, remarks = graph_of_rings(load("gb200-nvl72"))
-    assert len(parse(text).graphs[0].channels) == 64 and "72 channels" in remarks[0]
+    assert len(parse(text).graphs[0].channels) == 64 and "64 of 72 NICs" in remarks[0]
 
 
 def test_one_nic_a_ring_is_entered_and_left_by():

@@ -522,3 +522,11 @@ def test_a_link_to_a_nic_is_no_scale_up_bandwidth_of_a_lone_gpu():
     assert scale_up_bandwidth(found).most.raw == 0 and scale_out_bandwidth(found).raw == 50e9
     assert not any("scale-up" in line for line in describe(found) if "  " in line[:2])
     assert suspects(found) == []
+
+
+def test_a_link_to_a_nic_is_no_way_between_two_halves():
+    graph = mesh(count=4)
+    graph.add_node("nic0", kind="nic", index=0, host=0, port=ROCE)
+    for gpu in ("gpu0", "gpu3"):
+        add_link(graph, gpu, "nic0", LINKS["ualink-200g"], 2)
+    assert bisection(machine(graph)).raw == bisection(machine(mesh(count=4))).raw == 4 * 64e9

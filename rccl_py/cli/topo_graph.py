@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["graph_of_rings"]
 
 _CHANNELS = 64  # NCCL's MAXCHANNELS since 2.24; RCCL takes 256
+_TRIED = 256  # paths looked at for the one whose links are used least
 _CLASSES = ("NVL", "NVB", "PIX", "PXB", "PXN", "PHB", "SYS")  # NCCL's path types, nearest first
 
 Path = tuple[int, ...]
@@ -59,12 +60,14 @@ def graph_of_rings(topology: Topology) -> tuple[str, list[str]]:
     paths = [tuple(rank for rank in order if rank < each) for order in two.orders.tolist()]
     if len(two.local_orders) == 1 and each > 1:
         paths = list(_both_ways(paths))
-    channels = _paired(_channels(paths, [fabric.domain.nics_of(i) for i in range(each)]))
-    notes = []
-    if len(channels) > _CHANNELS:
-        notes.append(f"{len(channels)} channels would enter and leave every NIC, but NCCL takes "
-                     f"{_CHANNELS}: the others are left out")  # fmt: skip
-    return _written(node, fabric, channels[:_CHANNELS]), notes
+    nics = [fabric.domain.nics_of(i) for i in range(each)]
+    channels = _paired(_channels(paths, nics))
+    if len(channels) <= _CHANNELS:
+        return _written(node, fabric, channels), []
+    kept, every = _kept(channels), {q for own in nics for q in own}
+    used = {c.nets[0] for c in kept} & {c.nets[1] for c in kept}
+    remark = f"{_CHANNELS} channels, all that NCCL takes, use {len(used)} of {len(every)} NICs"
+    return _written(node, fabric, kept), [remark] if used < every else []
 
 
 def _both_ways(paths: list[Path]) -> Iterator[Path]:
@@ -95,17 +98,36 @@ def _channels(paths: list[Path], nics: list[list[int]]) -> list[_Channel]:
     every = sorted({q for own in nics for q in own})
     if all(entered[q] and left[q] for q in every):
         return found
-    turns = [path[k:] + path[:k] for path in dict.fromkeys(paths) for k in range(len(path))]
+    # The planner's own paths first: turned ones cross the link that closes their ring.
+    own = list(dict.fromkeys(paths))
+    turns = own + [path[k:] + path[:k] for path in own for k in range(1, len(path))]
     turns += [path[::-1] for path in turns]
+    uses = Counter(hop for path in paths for hop in pairwise(path))
     while any(not entered[q] or not left[q] for q in every):
 
         def gain(path: Path) -> int:
-            return any(not entered[q] for q in nics[path[0]]) + any(
-                not left[q] for q in nics[path[-1]]
-            )
+            ends = (entered, path[0]), (left, path[-1])
+            return sum(any(not uses[q] for q in nics[gpu]) for uses, gpu in ends)
 
-        add(max(turns, key=gain))
+        most = max(map(gain, turns))
+        best = list(islice((path for path in turns if gain(path) == most), _TRIED))
+        path = min(best, key=lambda p: max((uses[hop] for hop in pairwise(p)), default=0))
+        uses.update(pairwise(path))
+        add(path)
     return found
+
+
+def _kept(channels: list[_Channel]) -> list[_Channel]:
+    """Return as many channels as NCCL takes, by twos, first those that bring in other NICs."""
+    pairs = [channels[k : k + 2] for k in range(0, len(channels), 2)]
+    seen: set[int] = set()
+    first: list[list[_Channel]] = []
+    last: list[list[_Channel]] = []
+    for pair in pairs:
+        nets = {q for c in pair for q in c.nets}
+        (last if nets <= seen else first).append(pair)
+        seen |= nets
+    return [c for pair in first + last for c in pair][:_CHANNELS]
 
 
 def _paired(channels: list[_Channel]) -> list[_Channel]:

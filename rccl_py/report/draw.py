@@ -165,13 +165,18 @@ def _arranged(panels: list[Panel]) -> tuple[list[tuple[float, float]], float, fl
     return corners, width, sum(heights)
 
 
+def _plain(text: str) -> str:
+    """Return a text matplotlib draws as it stands: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
+
+
 def _paint(axes: Any, panel: Panel, load: Mapping[Key, float] | None, colour: Any) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     axes.set_xlim(0, panel.width)
     axes.set_ylim(0, panel.height)
     axes.axis("off")
-    axes.set_title(panel.title, fontsize=9.5, pad=4)
+    axes.set_title(_plain(panel.title), fontsize=9.5, pad=4)
     order = sorted(panel.lines, key=lambda line: _value(line, load))
     for line in order:
         (x, y), (u, v), value = line.a, line.b, _value(line, load)
@@ -179,7 +184,7 @@ def _paint(axes: Any, panel: Panel, load: Mapping[Key, float] | None, colour: An
                   linestyle=STYLES[line.style][1], solid_capstyle="butt", zorder=2)  # fmt: skip
         if line.text:
             at = x + (u - x) * line.at, y + (v - y) * line.at
-            axes.text(*at, line.text, fontsize=6.5, ha="center", va="center", zorder=3,
+            axes.text(*at, _plain(line.text), fontsize=6.5, ha="center", va="center", zorder=3,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
     for box in panel.boxes:
         fill, edge = COLOURS[box.kind]
@@ -189,11 +194,11 @@ def _paint(axes: Any, panel: Panel, load: Mapping[Key, float] | None, colour: An
             boxstyle="round,pad=0.03", facecolor=fill, edgecolor=edge, linewidth=0.8,
             zorder=1 if behind else 4))  # fmt: skip
         if box.text:
-            axes.text(box.x, box.y, box.text, fontsize=box.size, color=edge, ha="center",
+            axes.text(box.x, box.y, _plain(box.text), fontsize=box.size, color=edge, ha="center",
                       va="center_baseline" if "\n" not in box.text else "center",
                       zorder=5, linespacing=1.05)  # fmt: skip
     for text in panel.texts:
-        axes.text(text.x, text.y, text.text, fontsize=text.size, color="0.25", ha="center",
+        axes.text(text.x, text.y, _plain(text.text), fontsize=text.size, color="0.25", ha="center",
                   va="center", zorder=5)  # fmt: skip
 
 
@@ -268,7 +273,7 @@ def draw(topology: Topology, by: str = "bandwidth", plan: Plan | None = None) ->
     title = headline(topology)
     if plan is not None:
         title += f"\n{plan}"
-    figure.suptitle(title, fontsize=11, x=0.5, y=1 - 0.1 / height, va="top")
+    figure.suptitle(_plain(title), fontsize=11, x=0.5, y=1 - 0.1 / height, va="top")
     tall = min(inner_h - 0.6, 4.0)
     rest = foot + (inner_h - tall) / 2
     bar_axes = figure.add_axes(((inner_w + 0.05) / width, rest / height, 0.16 / width,

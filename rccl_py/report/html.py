@@ -158,7 +158,7 @@ def _figures(topology: Topology) -> list[list[str]]:
              + _nodes(topology)],
             ["scale-up a GPU, each way", _both(scale_up_bandwidth(topology))],
             ["scale-out a GPU, each way", f"{format_bandwidth(out.raw)} raw, "
-             f"{format_bandwidth(out.usable)} usable ({nics} NICs of a node)"],
+             f"{format_bandwidth(out.usable)} usable ({nics} NICs a node)"],
             ["scale-up bisection", f"{'' if up.exact else 'at most '}{format_bandwidth(up.usable)}"
              f" usable ({escape(up.how)})"]]  # fmt: skip
     if inside is not None:

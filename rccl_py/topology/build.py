@@ -109,7 +109,9 @@ class Topology:
     def __repr__(self) -> str:
         nodes = f" in {self.nodes} nodes, {self.network.kind}" if self.nodes > 1 else ""
         notes = f", {len(self.notes)} note(s), the last: {self.notes[-1]}" if self.notes else ""
-        return f"<Topology {self.name}: {self.ngpus} x {self.device.title}{nodes}{notes}>"
+        kinds = len({id(graph) for _, graph in self.unlike})
+        what = self.device.title + (f" and {kinds} unlike kind(s) of node" if kinds else "")
+        return f"<Topology {self.name}: {self.ngpus} x {what}{nodes}{notes}>"
 
     @property
     def nranks(self) -> int:

@@ -48,11 +48,10 @@ class _Domain:
 
 
 def _usable(graph: nx.DiGraph, host: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the scale-up links; host: those of PCI, CPUs and accelerators instead."""
+    """Yield the scale-up links; host: those of PCI and CPUs instead. None that end at a NIC."""
     for a, b, data in graph.edges(data=True):
-        if (data["link"].medium in SCALE_UP) != host and not (
-            host and "nic" in (graph.nodes[a]["kind"], graph.nodes[b]["kind"])
-        ):
+        ends = graph.nodes[a]["kind"], graph.nodes[b]["kind"]
+        if (data["link"].medium in SCALE_UP) != host and "nic" not in ends:
             yield a, b, data
 
 

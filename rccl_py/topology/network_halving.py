@@ -188,7 +188,7 @@ def network_bisection(
     if nodes < 2:
         return 0.0, True, "one node has no network"
     ports = _ports(topology, attribute, sent)
-    if ports is None:
+    if ports is None or not ports.widest:
         return 0.0, True, "a node without NICs"
     if network.kind in ("torus", "dragonfly"):
         wide = (_torus if network.kind == "torus" else _dragonfly)(network, ports)

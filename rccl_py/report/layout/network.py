@@ -58,13 +58,8 @@ def network_panel(topology: Topology) -> Panel | None:
     """Return the picture of the network between nodes; None for one node."""
     if topology.nodes < 2 or not nics_of(topology.node):
         return None
-    kind = topology.network.kind
-    if kind == "torus":
-        panel = _torus(topology)
-    elif kind == "dragonfly":
-        panel = _dragonfly(topology)
-    else:
-        panel = _tree(topology)
+    drawn = {"torus": _torus, "dragonfly": _dragonfly}.get(topology.network.kind, _tree)
+    panel = drawn(topology)
     panel.title = f"scale-out: {_words(topology)}"
     return panel.fitted()
 
