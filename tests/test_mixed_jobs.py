@@ -267,3 +267,17 @@ def test_a_graph_that_was_changed_badly_is_refused_with_the_link():
     del other.node.edges["gpu0", "gpu3"]["latency"]
     with pytest.raises(FabricError, match="lacks an attribute"):
         lower(other)
+
+
+def test_nics_of_unlike_speed_share_a_transfer_by_bandwidth(tmp_path):
+    from dataclasses import replace
+
+    from rccl_py.links import LINKS
+
+    topology = load(machine(tmp_path, "nics: {link: ib-400g, count: 2}\nnodes: 2\n", gpus=1))
+    topology.node.nodes["nic1"]["port"] = LINKS["ib-100g"]
+    fabric = lower(replace(topology))
+    found = fabric.routes(np.array([0]), np.array([1]))
+    shares = {fabric.link_name(k): s for k, s in zip(found.link, found.share)}
+    assert shares["node0: nic0 -> leaf0"] == pytest.approx(0.8)
+    assert shares["node0: nic1 -> leaf1"] == pytest.approx(0.2)

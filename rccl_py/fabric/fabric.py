@@ -245,7 +245,10 @@ class Fabric:
         ]
 
     def _flows(self, source: Domain, target: Domain, i: I32, j: I32) -> _Flows:
-        """Return the NIC pairs that carry accelerators i of one node to j of another."""
+        """Return the NIC pairs that carry accelerators i of one node to j of another.
+
+        Several share a transfer by bandwidth: the slower port of each pair.
+        """
         there = target.attach[j + 1] - target.attach[j]
         if self.staged:
             row, leaving, entering = self._on_rails(source, target, i, j)
@@ -259,7 +262,8 @@ class Fabric:
             each = np.maximum(there[row], 1)
             leaving = source.attach[i[row]] + np.where(alike[row], within, within // each)
             entering = target.attach[j[row]] + np.where(alike[row], within, within % each)
-        share = 1.0 / np.maximum(count, 1)[row]
+        width = np.minimum(source.port[source.nic[leaving]], target.port[target.nic[entering]])
+        share = width / np.bincount(row, weights=width, minlength=len(i))[row]
         first = np.cumsum(count) - count
         return _Flows(row, leaving, entering, share, np.minimum(first, max(len(row) - 1, 0)))
 
