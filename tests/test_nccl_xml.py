@@ -283,7 +283,7 @@ def test_links_to_gpus_outside_the_job_are_dropped_and_noted(read):
     assert any("does not list: dropped" in note for note in topology.notes)
 
 
-def test_a_link_without_tclass_to_an_unseen_device_leads_to_a_switch(read):
+def test_links_without_tclass_of_several_gpus_to_one_unseen_device_lead_to_a_switch(read):
     bare = '<nvlink target="0000:c5:00.0" count="18"/>'
     body = "".join(gpu(f"{k}:0.0", k, bare, 'sm="90"') for k in (0, 1))
     topology = read(system(cpu(body), 1))

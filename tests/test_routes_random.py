@@ -88,8 +88,8 @@ def same(one: Domain, other: Domain) -> None:
     """Assert that two forms of a node's routes agree, pair by pair and link by link."""
     i, j = (x.ravel() for x in np.indices((one.ngpus, one.ngpus)))
     a, b = one.inside, other.inside
-    np.testing.assert_allclose(a.latency(i, j), b.latency(i, j), rtol=1e-12)
-    np.testing.assert_allclose(a.message(i, j), b.message(i, j), rtol=1e-12)
+    np.testing.assert_allclose(a.latency(i, j), b.latency(i, j), rtol=1e-9)
+    np.testing.assert_allclose(a.message(i, j), b.message(i, j), rtol=1e-9)
     assert (a.reaches(i, j) == b.reaches(i, j)).all()
     assert (a.coherent(i, j) == b.coherent(i, j)).all()
     loads = []
@@ -97,18 +97,20 @@ def same(one: Domain, other: Domain) -> None:
         found = form.routes(i, j)
         key = found.row * one.nlinks + found.link
         loads.append(np.bincount(key, weights=found.share, minlength=len(i) * one.nlinks))
-    np.testing.assert_allclose(*loads, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(*loads, rtol=1e-9, atol=1e-12)
 
 
 @given(graphs())
 @settings(max_examples=40, deadline=None)
 def test_searching_a_source_when_asked_equals_listing_all_pairs(graph):
-    listed = domain_of(graph)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inside, "_LISTED", 0)
         patch.setattr(inside, "_planes", lambda g: None)
+        patch.setattr(inside, "_hubs", lambda g: None)
         searched = domain_of(graph)
-    assert isinstance(searched.inside, Searched)
+        patch.setattr(inside, "_LISTED", 128)
+        listed = domain_of(graph)
+    assert isinstance(searched.inside, Searched) and isinstance(listed.inside, Listed)
     same(listed, searched)
 
 

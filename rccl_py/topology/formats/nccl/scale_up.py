@@ -5,8 +5,9 @@ becomes of links that lead nowhere. Every failure is a FormatError that opens wi
 
 A link to its own GPU, or to a GPU that the file does not list, is dropped with a remark, as NCCL
 drops it (a job of fewer GPUs dumps such files); but when it leaves a listed GPU's link without
-return, its target was meant to be that GPU, and the file is refused. `fabric_supported` links
-lead to the one GPU of another host with that bus id, else to the switch that joins the hosts.
+return, its target was meant to be that GPU, and the file is refused. Without `tclass`, a target
+that several GPUs list and the file does not is a switch. `fabric_supported` links lead to the one
+GPU of another host with that bus id, else to the switch that joins the hosts.
 
 Several <gpu> of one function are partitions: each lists all links of the function (as NCCL's
 MLOPart does), so the function is a vertex ``package0`` that has the links, and its partitions are
@@ -62,7 +63,17 @@ def _on_other_host(draft: Draft, link: Element) -> list[str]:
     return [draft.end(found[0][0])] if len(found) == 1 else []
 
 
-def _targets(draft: Draft, link: Element, gpu: str) -> list[str] | None:
+def _shared_targets(draft: Draft) -> set[str]:
+    """Return the targets, as written, that links without `tclass` of several GPUs have."""
+    users: dict[str, set[int]] = {}
+    for k, (element, _) in enumerate(draft.found.gpus):
+        for link in element.named("nvlink", "xgmi"):
+            if not link.text("tclass"):
+                users.setdefault(link.text("target").lower(), set()).add(k)
+    return {target for target, gpus in users.items() if len(gpus) > 1}
+
+
+def _targets(draft: Draft, link: Element, gpu: str, shared: set[str]) -> list[str] | None:
     """Return the vertices a scale-up link leads to; None: not in the file, or its own GPU."""
     text, tclass = link.text("target")[:40], link.text("tclass").lower()[:20]
     where = f"<{link.name}> of {gpu}"
@@ -85,15 +96,19 @@ def _targets(draft: Draft, link: Element, gpu: str) -> list[str] | None:
         return _on_other_host(draft, link) or [_SWITCH]
     if key is not None and key in draft.found.by_bus:
         raise link.error(f"{where} leads to {text}, which is no GPU of this file")
+    if not tclass and link.text("target").lower() in shared:
+        draft.notes.add(f"<{link.name}> of several GPUs without tclass to a device that is not "
+                        "listed: taken for a switch", link.line)  # fmt: skip
+        return [_SWITCH]
     return None
 
 
 def _listed(draft: Draft) -> _Listed:
-    listed = _Listed()
+    listed, shared = _Listed(), _shared_targets(draft)
     for k, (element, _) in enumerate(draft.found.gpus):
         gpu, sums = f"gpu{k}", dict[str, _Listing]()
         for link in element.named("nvlink", "xgmi"):
-            own, peers = count_of(link), _targets(draft, link, gpu)
+            own, peers = count_of(link), _targets(draft, link, gpu, shared)
             if peers is None:
                 listed.dangling.append((gpu, link))
             for peer in peers or []:
