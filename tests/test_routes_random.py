@@ -121,6 +121,8 @@ def test_searching_a_source_when_asked_equals_listing_all_pairs(graph):
 def test_switch_planes_equal_listing_all_pairs(build, monkeypatch):
     fast = domain_of(build())
     monkeypatch.setattr(inside, "_planes", lambda g: None)
+    monkeypatch.setattr(inside, "_hubs", lambda g: None)
+    monkeypatch.setattr(inside, "_LISTED", 128)
     slow = domain_of(build())
     assert isinstance(fast.inside, Planes) and isinstance(slow.inside, Listed)
     same(fast, slow)
@@ -169,6 +171,34 @@ def test_accelerators_on_one_switch_each_equal_listing_all_pairs(monkeypatch):
     graph = load("mi300x-8-cpx").node
     fast = domain_of(graph)
     monkeypatch.setattr(inside, "_hubs", lambda g: None)
+    monkeypatch.setattr(inside, "_LISTED", 128)
     slow = domain_of(graph)
     assert isinstance(fast.inside, Hubs) and isinstance(slow.inside, Listed)
     same(fast, slow)
+
+
+def test_a_fabric_of_a_searched_graph_can_travel_to_another_process():
+    import pickle
+
+    from rccl_py import lower
+
+    fabric = lower(load("tpu-v4-64").without("gpu0", "gpu1"))
+    assert isinstance(fabric.domain.inside, Searched)
+    other = pickle.loads(pickle.dumps(fabric))
+    i, j = np.zeros(63, np.int32), np.arange(1, 64, dtype=np.int32)
+    assert other.latency(i, j).tolist() == fabric.latency(i, j).tolist()
+
+
+def test_a_nic_beside_the_gpu_is_nearer_than_one_beyond_the_cpu(tmp_path):
+    """Both four hops away; NCCL's PXB comes before PHB."""
+    graph = new_graph("box")
+    graph.add_node("gpu0", kind="gpu", index=0, host=0)
+    for name, kind in (("cpu0", "cpu"), ("sw0", "pci"), ("sw1", "pci"), ("sw2", "pci")):
+        graph.add_node(name, kind=kind, host=0, numa=0)
+    for k in (0, 1):
+        graph.add_node(f"nic{k}", kind="nic", index=k, host=0, port=LINKS["ib-400g"])
+    for a, b in (("gpu0", "sw0"), ("sw0", "cpu0"), ("cpu0", "sw2"), ("sw2", "nic0"),
+                 ("sw0", "sw1"), ("sw1", "sw3"), ("sw3", "nic1")):  # fmt: skip
+        graph.add_node("sw3", kind="pci", host=0)
+        add_pcie(graph, a, b, BUS)
+    assert domain_of(graph).nics_of(0) == [1]

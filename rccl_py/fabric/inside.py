@@ -236,11 +236,13 @@ class Wired:
 class Searched:
     """A large graph of no known shape: a source is searched when it is first asked for.
 
-    search(i): the routes from i, keyed by target 0..m-1. symmetric: every link goes both ways, so
+    search(i): the routes from i, keyed by target 0..m-1. reach(i): which targets there are routes
+    to, told more quickly. symmetric: every link goes both ways, so
     whoever is reached reaches back.
     """
 
     search: Callable[[int], Found]
+    reach: Callable[[int], npt.NDArray[np.bool_]]
     symmetric: bool
     known: dict[int, Found] = field(default_factory=dict)
 
@@ -279,7 +281,11 @@ class Searched:
 
     def reaches(self, i: Index, j: Index) -> npt.NDArray[np.bool_]:
         """Return where a route exists."""
-        return self._columns(i, j, "done", np.zeros(len(i), dtype=bool))
+        i, j, found = np.asarray(i), np.asarray(j), np.zeros(len(i), dtype=bool)
+        for source in np.unique(i):
+            rows = np.flatnonzero(i == source)
+            found[rows] = self.reach(int(source))[j[rows]]
+        return found
 
     def coherent(self, i: Index, j: Index) -> npt.NDArray[np.bool_]:
         """Return where peers load and store directly."""

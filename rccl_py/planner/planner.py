@@ -32,7 +32,7 @@ __all__ = ["Planner"]
 _PIECES = (1, 2, 4, 8, 16, 64)
 _KEPT_PLANS = 512  # the same call again needs no planning
 _ROWS = 1 << 18  # a schedule of more rows than this is not enumerated to plan with
-_ROWS_BLOCKS = 1 << 21  # collectives of n blocks a rank move n * n of them, whatever they do
+_ROWS_BLOCKS = 1 << 23  # collectives of n blocks a rank move n * n of them, whatever they do
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +272,8 @@ class Planner:
 
     def _nothing_left(self, collective: str, unfit: list[Candidate], protocols: list[str]) -> None:
         what = f"NCCL_ALGO={self._algo!r}" if protocols else f"NCCL_PROTO={self._proto!r}"
+        if protocols and self._algo is None:
+            what = f"the size of this machine ({self.fabric.nranks} ranks)"
         why = "; ".join(f"{c.algorithm}: {c.reason}" for c in unfit)
         exists = (
             ", ".join(a.name for a in algorithms_of(collective))

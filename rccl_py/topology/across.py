@@ -45,9 +45,14 @@ def _peer_paths(g: NodeGraph, gpu: str) -> dict[str, list[str]]:
     return {v: path for v, path in paths.items() if g.kinds[v] == "nic"}
 
 
-def _nearest(paths: dict[str, list[str]], index: dict[str, int]) -> tuple[int, ...]:
-    best = min(map(len, paths.values()), default=0)
-    return tuple(sorted(index[v] for v, path in paths.items() if len(path) == best))
+def _nearest(g: NodeGraph, paths: dict[str, list[str]], index: dict[str, int]) -> tuple[int, ...]:
+    """Return the NICs of the nearest class: without a CPU between, then one, then several.
+
+    Among those the ones with the fewest hops, as NCCL orders PIX, PXB, PHB and SYS.
+    """
+    far = {v: (sum(g.kinds[x] == "cpu" for x in path), len(path)) for v, path in paths.items()}
+    best = min(far.values(), default=(0, 0))
+    return tuple(sorted(index[v] for v, distance in far.items() if distance == best))
 
 
 def _shared_out(nearest: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -70,7 +75,7 @@ def attached(g: NodeGraph) -> Attached:
     paths = [_host_paths(g, gpu) if index else {} for gpu in g.gpus]
     if index and not all(paths):
         paths = [own or _peer_paths(g, gpu) for gpu, own in zip(g.gpus, paths)]
-    used = _shared_out([_nearest(own, index) for own in paths])
+    used = _shared_out([_nearest(g, own, index) for own in paths])
     key: list[int] = []
     links: list[tuple[int, int]] = []  # on the way to the NIC, and the same link back
     nic: list[int] = []

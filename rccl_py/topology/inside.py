@@ -21,8 +21,10 @@ from .node_graph import Entries, NodeGraph, widest_shortest
 
 __all__ = ["inside_of"]
 
-_LISTED = 128
+_LISTED = 32
 """Nodes of up to so many accelerators have every pair listed; larger ones are searched by need."""
+
+_HUBS = 64  # switches with accelerators whose routes are all worked out at once
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,15 +96,46 @@ def _levels(g: NodeGraph, source: str) -> tuple[dict[str, int], dict[str, list[s
     return hops, before
 
 
-def _spread(g: NodeGraph, draft: _Draft, key: int, target: str, hops: dict[str, int],
-            before: dict[str, list[str]]) -> None:  # fmt: skip
-    """Write the route that takes every shortest way to `target`, split by bandwidth.
+@dataclass(frozen=True, eq=False, slots=True)
+class _Way:
+    """What a unit of flow crosses on every shortest way: links, shares, and what they cost."""
+
+    links: list[int]
+    shares: list[float]
+    latency: tuple[float, float, float]
+    message: float
+
+
+def _way(g: NodeGraph, target: str, hops: dict[str, int], before: dict[str, list[str]],
+         known: dict[str, _Way]) -> _Way:  # fmt: skip
+    """Return the way to `target` that takes every shortest one, split by bandwidth.
 
     What arrives at a vertex comes from those before it in proportion to their links; over one
-    switch, in proportion to the narrower of its two links.
+    switch, in proportion to the narrower of its two links. known: ways already found from here;
+    where one vertex leads to the target, its way is continued.
     """
-    flow, waits, message = {target: 1.0}, np.zeros(3), 0.0
-    links, shares = [], []
+    if target in known:
+        return known[target]
+    if hops[target] > 1 and len(before[target]) == 1:
+        a = before[target][0]
+        so_far, edge = _way(g, a, hops, before, known), g.edge(a, target)
+        ll, ll128, simple = edge["latency"]
+        found = _Way(
+            [*so_far.links, g.number[a, target]],
+            [*so_far.shares, 1.0],
+            (so_far.latency[0] + ll, so_far.latency[1] + ll128, so_far.latency[2] + simple),
+            max(so_far.message, edge["message"]),
+        )
+    else:
+        found = _split(g, target, hops, before)
+    known[target] = found
+    return found
+
+
+def _split(g: NodeGraph, target: str, hops: dict[str, int], before: dict[str, list[str]]) -> _Way:
+    """Return the way to `target`, worked out hop by hop from its end."""
+    flow, links, shares, message = {target: 1.0}, list[int](), list[float](), 0.0
+    waits = [0.0, 0.0, 0.0]
     for _ in range(hops[target]):
         earlier: dict[str, float] = {}
         for b, share in flow.items():
@@ -111,14 +144,21 @@ def _spread(g: NodeGraph, draft: _Draft, key: int, target: str, hops: dict[str, 
             for a, width in zip(before[b], widths):
                 part = share * width / total if total else 0.0
                 if part:
+                    edge = g.edge(a, b)
                     links.append(g.number[a, b])
                     shares.append(part)
-                    waits += part * g.latency(a, b)
-                    message = max(message, g.edge(a, b)["message"])
+                    for p, wait in enumerate(edge["latency"]):
+                        waits[p] += part * wait
+                    message = max(message, edge["message"])
                     earlier[a] = earlier.get(a, 0.0) + part
         flow = earlier
-    draft.entries.append((np.full(len(links), key), np.array(links), np.array(shares)))
-    draft.latency[:, key], draft.message[key] = waits, message
+    return _Way(links, shares, (waits[0], waits[1], waits[2]), message)
+
+
+def _spread(draft: _Draft, key: int, way: _Way) -> None:
+    """Write a way through switches into `draft`."""
+    draft.entries.append((np.full(len(way.links), key), np.array(way.links), np.array(way.shares)))
+    draft.latency[:, key], draft.message[key] = way.latency, way.message
     draft.done[key] = draft.coherent[key] = True
 
 
@@ -143,9 +183,10 @@ def _from(g: NodeGraph, draft: _Draft, i: int, first: int) -> None:
     left = still(range(len(g.gpus)))
     if left and g.has_switches:
         hops, before = _levels(g, a)
+        known: dict[str, _Way] = {}
         for j in left:
             if g.gpus[j] in hops:
-                _spread(g, draft, first + j, g.gpus[j], hops, before)
+                _spread(draft, first + j, _way(g, g.gpus[j], hops, before, known))
         left = still(left)
     for search in (_over_peers, _over_host) if left else ():
         paths = search(g, a)
@@ -210,22 +251,27 @@ def _hubs(g: NodeGraph) -> Hubs | None:
         way[index[gpu]], hub[index[gpu]] = number, switches[other]
     if min(up.min(initial=0), down.min(initial=0)) < 0:
         return None
-    draft = _Draft.empty(len(switches) ** 2)
-    for a, k in switches.items():
+    names = list(switches)
+    used, hub = np.unique(hub, return_inverse=True)
+    if len(used) > _HUBS:
+        return None
+    draft = _Draft.empty(len(used) ** 2)
+    for k, a in enumerate(names[v] for v in used):
         hops, before = _levels(g, a)
-        for b, j in switches.items():
-            key = k * len(switches) + j
+        known: dict[str, _Way] = {}
+        for j, b in enumerate(names[v] for v in used):
+            key = k * len(used) + j
             if a == b:
                 draft.done[key] = True
             elif b in hops:
-                _spread(g, draft, key, b, hops, before)
-    if not draft.done.reshape(len(switches), -1)[np.ix_(np.unique(hub), np.unique(hub))].all():
+                _spread(draft, key, _way(g, b, hops, before, known))
+    if not draft.done.all():
         return None
     return Hubs(
         up,
         down,
         hub,
-        len(switches),
+        len(used),
         draft.found(),
         np.array(g.column("latency")).T,
         np.array(g.column("message")),
@@ -274,9 +320,38 @@ def inside_of(g: NodeGraph) -> Inside:
             _from(g, every, i, i * m)
         return Listed(m, every.found())
 
-    def search(i: int) -> Found:
-        draft = _Draft.empty(m)
-        _from(g, draft, i, 0)
+    own = _Search(g)
+    return Searched(own.search, own.reach, all((b, a) in g.number for a, b, _ in g.edges))
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """What a large graph answers about one of its accelerators (a class, so that it can travel)."""
+
+    g: NodeGraph
+
+    def search(self, i: int) -> Found:
+        """Return the routes from accelerator i."""
+        draft = _Draft.empty(len(self.g.gpus))
+        _from(self.g, draft, i, 0)
         return draft.found()
 
-    return Searched(search, all((b, a) in g.number for a, b, _ in g.edges))
+    def reach(self, i: int) -> np.ndarray:
+        """Return which accelerators are joined to accelerator i."""
+        return _reach(self.g, i)
+
+
+def _reach(g: NodeGraph, i: int) -> np.ndarray:
+    """Return which accelerators are joined to accelerator i: bool[m], without their routes."""
+    reached = {g.gpus[i]}
+    for links, through in (
+        (g.scale_up, lambda kind: kind != "nic"),
+        (g.host, lambda kind: kind in ("pci", "cpu")),
+    ):
+        seen, layer = {g.gpus[i]}, [g.gpus[i]]
+        while layer:
+            following = [b for a in layer for b, _ in links.get(a, ()) if b not in seen]
+            layer = [b for b in dict.fromkeys(following) if through(g.kinds[b])]
+            seen.update(following)
+        reached |= seen
+    return np.array([v in reached for v in g.gpus])

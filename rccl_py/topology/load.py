@@ -21,7 +21,7 @@ from .collecting import not_collecting
 from .formats import format_of
 from .machine import network_of, topology_of
 from .machine_spec import ClusterSpec, MachineSpec, NodesSpec
-from .yaml_text import checked, parsed, text_of
+from .yaml_text import checked, located, parsed, text_of
 
 __all__ = ["load", "machine_names"]
 
@@ -42,7 +42,11 @@ def _from_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Topology:
     data = parsed(path)
     if "node" not in data and not isinstance(data.get("nodes"), list):
         spec: MachineSpec = checked(data, MachineSpec, path)
-        one = topology_of(spec, str(path))
+        try:
+            one = topology_of(spec, str(path))
+        except FormatError as error:
+            key, _, what = str(error).removeprefix(f"{path}: ").partition(": ")
+            raise FormatError(located(path, key, what)) from None
         return one if spec.place is None else _placed(one, spec.place, path)
     cluster: ClusterSpec = checked(data, ClusterSpec, path)
     parts = _parts(cluster, path)

@@ -23,6 +23,7 @@ A cluster::
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 from dataclasses import replace
 from math import prod
@@ -139,7 +140,12 @@ def _link_table(spec: MachineSpec) -> dict[str, LinkType]:
 
 def _named(table: dict[str, Any], name: str, key: str, what: str) -> Any:
     if name not in table:
-        raise FormatError(f"{key}: {what} {name!r} is not known: one of {', '.join(sorted(table))}")
+        near = (
+            difflib.get_close_matches(name, table, n=3, cutoff=0.5)
+            or [other for other in sorted(table) if name and other.startswith(name)][:6]
+        )
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise FormatError(f"{key}: {what} {name!r} is not known: {hint}docs/links.md has them all")
     return table[name]
 
 

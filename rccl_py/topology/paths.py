@@ -140,6 +140,14 @@ def gpu_matrix(graph: nx.DiGraph) -> list[list[str]]:
     return [_row(graph, a, gpus, direct, memo) for a in gpus]
 
 
+def _relayed(graph: nx.DiGraph, path: list[str], one: _Direct, other: _Direct) -> str:
+    """Return the class of a scale-up path of several hops: NVB, or a count where no GPU relays."""
+    if any(graph.nodes[v]["kind"] == "gpu" for v in path[1:-1]):
+        return "NVB"
+    lanes = min(sum(n for _, n in end.switches) for end in (one, other))
+    return f"{one.name}{round(lanes, 3):g}"
+
+
 def _row(graph: nx.DiGraph, a: str, gpus: list[str], direct: dict[str, _Direct],
          memo: dict[tuple[object, object], str]) -> list[str]:  # fmt: skip
     row = []
@@ -159,8 +167,10 @@ def _row(graph: nx.DiGraph, a: str, gpus: list[str], direct: dict[str, _Direct],
         peers, hosted = _peer_paths(graph, a), _host_paths(graph, a)
         for j, b in enumerate(gpus):
             if not row[j]:
-                row[j] = ("NVB" if b in peers else _host_class(graph, hosted[b]) if b in hosted
-                          else "DIS")  # fmt: skip
+                if b in peers:
+                    row[j] = _relayed(graph, peers[b], direct[a], direct[b])
+                else:
+                    row[j] = _host_class(graph, hosted[b]) if b in hosted else "DIS"
     return row
 
 

@@ -16,7 +16,7 @@ import yaml
 from ..errors import FormatError
 from .machine_spec import SPECS
 
-__all__ = ["checked", "parsed", "text_of"]
+__all__ = ["checked", "located", "parsed", "text_of"]
 
 _LIMIT = 8 << 20  # bytes; the largest real files of any format have some hundred kilobytes
 _YAML_LIMIT = 1 << 18  # characters; a machine's YAML has some thousand, and YAML is slow to read
@@ -101,7 +101,7 @@ def _require_printable(value: Any, key: str, path: Path) -> None:
         for number, inner in enumerate(value):
             _require_printable(inner, f"{key}[{number}]", path)
     elif isinstance(value, str) and not value.isprintable():
-        raise FormatError(_located(path, key, "one line of printable text was expected"))
+        raise FormatError(located(path, key, "one line of printable text was expected"))
 
 
 def checked(data: dict[str, Any], kind: Any, path: Path) -> Any:
@@ -112,7 +112,7 @@ def checked(data: dict[str, Any], kind: Any, path: Path) -> Any:
         # msgspec says "Expected `int`, got `str` - at `$.gpus`": put the key first.
         what, _, at = str(error).partition(" - at ")
         key = at.strip("`").removeprefix("$").removeprefix(".").removesuffix("[...]")
-        raise FormatError(_located(path, key, _plain(what, key, kind))) from None
+        raise FormatError(located(path, key, _plain(what, key, kind))) from None
 
 
 _QUANTITIES = (
@@ -142,15 +142,24 @@ def _plain(what: str, key: str, kind: Any) -> str:
     return what
 
 
-def _located(path: Path, key: str, what: str) -> str:
-    """Return the message behind file, line (where one line has the key) and key."""
+def located(path: Path, key: str, what: str) -> str:
+    """Return the message behind file, line (where it can be told) and key.
+
+    The line is found by walking down the key: `a.b[2].c` is the first line with `c:` after the
+    first with `b:` after the first with `a:`. What a missing or unknown key lacks is not walked.
+    """
     unknown = re.search(r"unknown field `(.*?)`", what)
-    name = unknown[1] if unknown else re.sub(r"\[.*?\]", "", key).rpartition(".")[2]
-    pattern = re.compile(rf"(?:^|[\s{{,]){re.escape(name)}\s*:") if name else None
-    lines = [
-        i
-        for i, text in enumerate(text_of(path).splitlines(), 1)
-        if pattern and pattern.search(text.partition("#")[0])
-    ]
-    at = f"{path}:{lines[0]}" if len(lines) == 1 else f"{path}"
-    return f"{at}: {key + ': ' if key else ''}{what}"
+    names = [re.sub(r"\[.*?\]", "", name) for name in key.split(".") if name]
+    names += [unknown[1]] if unknown else []
+    lines = [text.partition("#")[0] for text in text_of(path).splitlines()]
+    at = found = 0
+    for name in names:
+        pattern = re.compile(rf"(?:^|[\s{{,]){re.escape(name)}\s*:")
+        hits = [k for k in range(at, len(lines)) if pattern.search(lines[k])]
+        if not hits:
+            break
+        at, found = hits[0], hits[0] + 1
+    else:
+        where = f"{path}:{found}" if found else f"{path}"
+        return f"{where}: {key + ': ' if key else ''}{what}"
+    return f"{path}: {key + ': ' if key else ''}{what}"
