@@ -275,3 +275,19 @@ def test_any_machine_of_pairs_switches_and_nics_reads_back(data):
         return
     for a, b in zip(inside(topology), inside(back(text))):
         np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_what_a_net_says_of_itself_is_written_again(read):
+    text = system(cpu(gpu("1:0.0", 0) + nic("2:0.0", 0)), 1).replace(
+        'port="1"/>', 'port="2" latency="1.500000" guid="0xabc" maxconn="7" gdr="0" coll="1"/>'
+    )
+    again = write_nccl_xml(read(text))
+    for kept in (
+        'port="2"',
+        'latency="1.500000"',
+        'guid="0xabc"',
+        'maxconn="7"',
+        'gdr="0"',
+        'coll="1"',
+    ):
+        assert again[again.index("<net") :].count(kept) == 1

@@ -14,6 +14,7 @@ from ..names import bus_text, pci_ids
 
 __all__ = [
     "BRIDGE",
+    "NET_KEPT",
     "BusIds",
     "bridge_ids",
     "cpu_ids",
@@ -23,6 +24,9 @@ __all__ = [
     "nic_name",
     "number_text",
 ]
+
+NET_KEPT = ("port", "latency", "guid", "maxconn", "gdr", "coll")
+"""Attributes of a <net> that are read to be written again."""
 
 BRIDGE = {"class": "0x060400", "vendor": "0x11f8", "device": "0x4128",
           "subsystem_vendor": "0x11f8", "subsystem_device": "0x4128"}  # fmt: skip

@@ -18,6 +18,7 @@ from ....links import LINKS, LinkType
 from ...build import SCALE_UP, Topology, nics_of
 from ..names import PCIE_SPEEDS, host_link
 from .ids import (
+    NET_KEPT,
     BusIds,
     bridge_ids,
     cpu_ids,
@@ -205,11 +206,12 @@ class _Planner:
     def _net(self, vertex: str) -> Item:
         data = self.data[vertex]
         port, number = data["port"], self.devs[vertex]
+        guid = f"{0x72CC100000000000 + int(data['index']):#x}"
+        usual = {"port": "1", "latency": "0.000000", "guid": guid, "maxconn": "131072", "gdr": "1"}
+        kept = {name: data[f"net_{name}"] for name in NET_KEPT if f"net_{name}" in data}
         return Item("net", {
             "name": nic_name(data, port, number), "dev": str(number),
-            "speed": str(max(round(port.bandwidth * 8 / 1e6), 1)), "port": "1",
-            "latency": "0.000000", "guid": f"{0x72CC100000000000 + int(data['index']):#x}",
-            "maxconn": "131072", "gdr": "1",
+            "speed": str(max(round(port.bandwidth * 8 / 1e6), 1)), **usual, **kept,
         })  # fmt: skip
 
     def _number(self) -> None:

@@ -39,6 +39,7 @@ from ..xml_tree import Comment, Element, Notes, parse_tree, read_tree, root_name
 from .exact import Exact, exact_of, set_edges
 from .graph_file import graphs_of
 from .graph_machine import topology_of_graphs
+from .ids import NET_KEPT
 from .links import Draft, add_coherent, add_pci_links, is_coherent, pcie_above
 from .scale_up import add_scale_up
 from .survey import Survey, survey
@@ -167,7 +168,14 @@ def _add_nics(draft: Draft, exact: Exact) -> None:
         bus = bus_text(draft.found.buses[id(pci)]) if pci is not None else ""
         draft.graph.add_node(f"nic{k}", kind="nic", index=k, host=place.host, port=port, name=name,
                              busid=bus, numa=_numa(draft, place.cpu),
-                             **(_ids(pci) if pci is not None else {}))  # fmt: skip
+                             **(_ids(pci) if pci is not None else {}), **_kept(net))  # fmt: skip
+
+
+def _kept(net: Element) -> dict[str, str]:
+    """Return what a <net> says that no figure here follows from, for who writes the file again."""
+    if net.name != "net":
+        return {}
+    return {f"net_{name}": net.text(name)[:64] for name in NET_KEPT if net.text(name)}
 
 
 def _function(draft: Draft, pci: Element) -> str:
