@@ -666,3 +666,15 @@ def test_a_wrong_figure_is_one_clear_line(make, says):
         make()
     assert isinstance(error.value, RcclError)
     assert "\n" not in str(error.value)
+
+
+def test_adaptive_leaves_the_minimal_paths_when_a_whole_group_sends_to_the_next():
+    """One link joins two groups: 8 flows over it, or a fair part of them over seven others."""
+    rate = 45.5e9
+    slowest = {}
+    for routing in ("spray", "adaptive"):
+        wiring = Dragonfly(9, 4, np.arange(72, dtype=np.int32) // 2, rate, rate, 2, routing)
+        src = np.arange(72)
+        row, link, share = wiring.routes(src, (src + 8) % 72)
+        slowest[routing] = np.bincount(link, weights=share, minlength=wiring.nlinks).max()
+    assert slowest["spray"] == pytest.approx(8) and slowest["adaptive"] <= 2.5

@@ -103,7 +103,8 @@ def _settle(how: Placement, links: I64, flow: I64, keys: tuple[I64, I64, I64], h
     """Move pieces to less loaded paths, in `links` itself.
 
     A piece moves when the slowest of the links it enters, with it, is faster than the slowest
-    it leaves. A link takes in one piece a try, so the moves of a try cannot add up.
+    it leaves. Pieces whose links stay below the slow ones, with all that would enter, move together;
+    of the others a link takes in one a try, so the moves of a try cannot add up.
     """
     n = len(how.bandwidth)
     bandwidth = np.append(how.bandwidth, np.inf)  # link -1 is the last: free, always at time 0
@@ -127,7 +128,9 @@ def _settle(how: Placement, links: I64, flow: I64, keys: tuple[I64, I64, I64], h
             after = load[entered] + np.where(entered < 0, 0.0, piece)
             now = load[left] / bandwidth[left]
             gain = now.max(axis=0) - (after / bandwidth[entered]).max(axis=0)
-            moves = _apart(entered, gain, owner)
+            moves = _room(entered, gain, piece, load, bandwidth * slow)
+            if not len(moves):
+                moves = _apart(entered, gain, owner)
             idle = 0 if len(moves) else idle
             for hop in range(len(entered)):
                 np.add.at(load, entered[hop, moves], piece[moves])
@@ -143,6 +146,20 @@ def _loads(links: I64, heavy: F64, n: int) -> F64:
         load += np.bincount(np.where(hop < 0, n, hop), weights=heavy, minlength=n + 1)
     load[n] = 0.0
     return load
+
+
+def _room(entered: I64, gain: F64, piece: F64, load: F64, most: F64) -> I64:
+    """Return columns that gain and whose links stay below `most` even if all that gain entered.
+
+    load: float64[nlinks + 1], as it is on return.
+    """
+    wish = np.flatnonzero(gain > 0)
+    links, heavy = entered[:, wish], np.broadcast_to(piece[wish], (len(entered), len(wish)))
+    at, own = np.unique(links, return_inverse=True)
+    more = np.bincount(own.ravel(), weights=heavy.ravel(), minlength=len(at))
+    fits = load[at] + more < most[at]
+    moves: I64 = wish[(fits[own].reshape(links.shape) | (links < 0)).all(axis=0)]
+    return moves
 
 
 def _apart(entered: I64, gain: F64, owner: I64) -> I64:
