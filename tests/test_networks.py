@@ -675,6 +675,6 @@ def test_adaptive_leaves_the_minimal_paths_when_a_whole_group_sends_to_the_next(
     for routing in ("spray", "adaptive"):
         wiring = Dragonfly(9, 4, np.arange(72, dtype=np.int32) // 2, rate, rate, 2, routing)
         src = np.arange(72)
-        row, link, share = wiring.routes(src, (src + 8) % 72)
+        _, link, share = wiring.routes(src, (src + 8) % 72)
         slowest[routing] = np.bincount(link, weights=share, minlength=wiring.nlinks).max()
     assert slowest["spray"] == pytest.approx(8) and slowest["adaptive"] <= 2.5

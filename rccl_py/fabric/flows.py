@@ -103,8 +103,8 @@ def _settle(how: Placement, links: I64, flow: I64, keys: tuple[I64, I64, I64], h
     """Move pieces to less loaded paths, in `links` itself.
 
     A piece moves when the slowest of the links it enters, with it, is faster than the slowest
-    it leaves. Pieces whose links stay below the slow ones, with all that would enter, move together;
-    of the others a link takes in one a try, so the moves of a try cannot add up.
+    it leaves. Pieces whose links stay below the slow ones, with all that would enter, move
+    together; of the others a link takes in one a try, so the moves of a try cannot add up.
     """
     n = len(how.bandwidth)
     bandwidth = np.append(how.bandwidth, np.inf)  # link -1 is the last: free, always at time 0
