@@ -530,3 +530,20 @@ def test_a_link_to_a_nic_is_no_way_between_two_halves():
     for gpu in ("gpu0", "gpu3"):
         add_link(graph, gpu, "nic0", LINKS["ualink-200g"], 2)
     assert bisection(machine(graph)).raw == bisection(machine(mesh(count=4))).raw == 4 * 64e9
+
+
+def test_validate_looks_at_every_kind_of_node(tmp_path):
+    from rccl_py import load
+    from rccl_py.topology.validate import validate
+
+    (tmp_path / "odd.yaml").write_text(
+        "name: odd\nsummary: s\ngpus: 3\ndevice: h100\n"
+        "scale_up: {mesh: {link: nvlink4, lanes: 6}}\n"
+        "nics: {link: ib-800g, count: 3, host_link: pcie4-x16}\n"
+    )
+    (tmp_path / "two.yaml").write_text(
+        "name: two\nsummary: s\nnodes: [{node: mi300x-8}, {node: odd.yaml}]\n"
+    )
+    found = [str(f) for f in validate(load(tmp_path / "two.yaml"))]
+    assert any("node1/NIC0" in text and "behind PCIe" in text for text in found)
+    assert not any("node0/NIC" in text for text in found)

@@ -26,6 +26,7 @@ import networkx as nx
 from .build import SCALE_UP, Topology, gpus_of, nics_of
 from .diff import node_differences
 from .difference import NONE, Difference, link_text, port_text, within
+from .kinds import kinds_of
 from .narrowest import host_links, scale_up_link, where_narrow
 from .paths import LEGEND, class_of, nic_matrix
 
@@ -166,16 +167,29 @@ def _nearest(graph: nx.DiGraph) -> Iterator[Difference]:
 
 def _nodes(topology: Topology) -> Iterator[Difference]:
     """Yield what differs in a few nodes that are unlike all others of a cluster."""
-    if len(topology.unlike) <= _STRAY * topology.nodes:
-        for node, graph in topology.unlike[:_UNLIKE]:
-            yield from within(node, node_differences(topology.node, graph))
+    for node, graph in topology.unlike[:_UNLIKE]:
+        yield from within(node, node_differences(topology.node, graph))
 
 
 def suspects(topology: Topology) -> list[Difference]:
-    """Return what the node would have otherwise, were it as most of itself: before is healthy."""
-    graph = topology.node
+    """Return what nodes would have otherwise, were each as most of itself: before is healthy.
+
+    A few nodes unlike all others are held against those; of a cluster of several kinds of node each
+    kind is looked at, in the first node that is of it.
+    """
+    if len(topology.unlike) <= _STRAY * topology.nodes:
+        return [*_of_node(topology.node), *_nodes(topology)]
+    kinds = kinds_of(topology)
+    found: list[Difference] = []
+    for kind in kinds:
+        own = _of_node(kind.graph)
+        found += own if len(kinds) == 1 else within(kind.nodes[0], own)
+    return found
+
+
+def _of_node(graph: nx.DiGraph) -> list[Difference]:
     found: dict[str, Difference] = {}
     for part in (_one_way, _pairs, _switches, _pcie, _ports, _nearest):
         for d in part(graph):
             found.setdefault(f"{d.where} {d.what}", d)
-    return [*found.values(), *_nodes(topology)]
+    return list(found.values())

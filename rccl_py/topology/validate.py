@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import RcclError
 from ..links import LINKS
 from .build import Topology, gpus_of, nics_of
 from .difference import Difference, link_text, port_text, summarised
-from .kinds import used_nics
+from .kinds import kinds_of, used_nics
 from .lower import lower
 from .narrowest import host_links
 from .suspects import suspects
@@ -136,14 +136,11 @@ def _rather(d: Difference) -> str:
 def validate(topology: Topology) -> list[Finding]:
     """Return what there is to say of `topology`, the gravest first; never raises for a machine."""
     odd = [Finding("warning", d.place, _rather(d)) for d in summarised(suspects(topology))]
-    found = [
-        *_reach(topology),
-        *_speeds(topology),
-        *odd,
-        *_slots(topology),
-        *_own_links(topology),
-        *_count(topology),
-        *_idle(topology),
-        *_noted(topology),
-    ]
+    found, kinds = [*_reach(topology)], kinds_of(topology)
+    for kind in kinds:
+        one = replace(topology, node=kind.graph, nodes=1, unlike=(), place=())
+        where = f"node{kind.nodes[0]}/" if len(kinds) > 1 else ""
+        for part in (_speeds, _slots, _own_links, _count, _idle):
+            found += [replace(f, where=where + f.where) for f in part(one)]
+    found += [*odd, *_noted(topology)]
     return sorted(dict.fromkeys(found), key=lambda f: SEVERITIES.index(f.severity))
