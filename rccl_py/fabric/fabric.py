@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..schedule import I32
+from .crossing import Flows, flows_of
 from .domain import Domain
 from .tables import F64, I64, Routes, expand, joined
 from .wiring import Wiring
@@ -31,21 +32,6 @@ Columns = tuple[I64, I64, F64]
 
 def _nothing(_: Fabric, __: float, ___: I64) -> float:
     return 0.0
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Flows:
-    """NIC pairs that carry transfers: entry e moves share[e] of transfer row[e].
-
-    leaving, entering: the attachments used at the two ends. first: int64[transfers], the entry
-    that is looked at for latency.
-    """
-
-    row: I64
-    leaving: I64
-    entering: I64
-    share: F64
-    first: I64
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +203,7 @@ class Fabric:
         ports: list[tuple[I64, I64, I64, F64]] = []
         for (source, target), at in self._kinds(self.node[src], self.node[dst]):
             i, j = self.local[src[at]], self.local[dst[at]]
-            flows = self._flows(source, target, i, j)
+            flows = flows_of(source, target, i, j, self.staged)
             own, here = self.first_link[self.node[src[at]]], self.first_link[self.node[dst[at]]]
             row = rows[at]
             parts += [
@@ -246,67 +232,7 @@ class Fabric:
             (row[flow], first + 2 * ports + link, share[flow] * part),
         ]
 
-    def _flows(self, source: Domain, target: Domain, i: I32, j: I32) -> _Flows:
-        """Return the NIC pairs that carry accelerators i of one node to j of another.
-
-        Several share a transfer by bandwidth: the slower port of each pair.
-        """
-        there = target.attach[j + 1] - target.attach[j]
-        if self.staged:
-            row, leaving, entering = self._on_rails(source, target, i, j)
-            count = np.bincount(row, minlength=len(i))
-        else:
-            here = source.attach[i + 1] - source.attach[i]
-            alike = here == there
-            count = np.where(alike, here, here * there)
-            row = np.repeat(np.arange(len(i)), count)
-            within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-            each = np.maximum(there[row], 1)
-            leaving = source.attach[i[row]] + np.where(alike[row], within, within // each)
-            entering = target.attach[j[row]] + np.where(alike[row], within, within % each)
-        width = np.minimum(source.port[source.nic[leaving]], target.port[target.nic[entering]])
-        share = width / np.bincount(row, weights=width, minlength=len(i))[row]
-        first = np.cumsum(count) - count
-        return _Flows(row, leaving, entering, share, np.minimum(first, max(len(row) - 1, 0)))
-
-    def _on_rails(self, source: Domain, target: Domain, i: I32, j: I32) -> tuple[I64, I64, I64]:
-        """Return (row, leaving, entering) of transfers that stay on the target's rails.
-
-        Where the source's node has no NIC on any rail of j's own NICs, the rails both nodes have
-        are used, and peers of j that own them hand on.
-        """
-        row, entering = expand(target.attach, j)
-        leaving, known = self._rail(source, i[row], target.rail[target.nic[entering]])
-        row, entering, leaving = row[known], entering[known], leaving[known]
-        cut_off = np.flatnonzero(np.bincount(row, minlength=len(i)) == 0)
-        owned = target.owner[target.owner >= 0]
-        rails = np.intersect1d(target.rail[target.nic[owned]], source.rail[source.nic])
-        if len(cut_off) and len(rails):
-            more = np.repeat(cut_off, len(rails))
-            rail = np.tile(rails, len(cut_off))
-            row = np.concatenate([row, more])
-            out, _ = self._rail(source, i[more], rail)
-            leaving = np.concatenate([leaving, out])
-            entering = np.concatenate([entering, target.owner[target.on_rail(rail)]])
-            order = np.argsort(row, kind="stable")
-            row, leaving, entering = row[order], leaving[order], entering[order]
-        return row, leaving, entering
-
-    @staticmethod
-    def _rail(source: Domain, i: I32, rail: I32) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Return the attachment by which accelerators i leave on a rail, and where there is one.
-
-        Their own NIC of that rail, else that of the peer that owns it.
-        """
-        nic = source.on_rail(rail)
-        known = nic >= 0
-        leaving = source.owner[np.where(known, nic, 0)].astype(np.int64)
-        row, entry = expand(source.attach, i)
-        own = source.nic[entry] == nic[row]
-        leaving[row[own]] = entry[own]
-        return leaving, known & (leaving >= 0)
-
-    def _leaving(self, source: Domain, i: I32, flows: _Flows) -> list[Columns]:
+    def _leaving(self, source: Domain, i: I32, flows: Flows) -> list[Columns]:
         """Return the own links from accelerators to the NICs: (transfer, link, share)."""
         row, entry = expand(source.up.ptr, flows.leaving)
         parts = [(flows.row[row], source.up.link[entry].astype(np.int64),
@@ -316,7 +242,7 @@ class Fabric:
             parts.append((flows.row[relay.row], relay.link, flows.share[relay.row] * relay.share))
         return parts
 
-    def _entering(self, target: Domain, j: I32, flows: _Flows) -> list[Columns]:
+    def _entering(self, target: Domain, j: I32, flows: Flows) -> list[Columns]:
         """Return the own links from the NICs to accelerators: (transfer, link, share)."""
         row, entry = expand(target.down.ptr, flows.entering)
         parts = [(flows.row[row], target.down.link[entry].astype(np.int64),
@@ -363,7 +289,7 @@ class Fabric:
         """Yield (source, target, rows, i, j, leaving, entering) of transfers' first NIC pairs."""
         for (source, target), at in self._kinds(self.node[src], self.node[dst]):
             i, j = self.local[src[at]], self.local[dst[at]]
-            flows = self._flows(source, target, i, j)
+            flows = flows_of(source, target, i, j, self.staged)
             if len(flows.row):
                 first = flows.first
                 yield source, target, at, i, j, flows.leaving[first], flows.entering[first]
@@ -397,6 +323,6 @@ class Fabric:
     def _far_reaches(self, src: I32, dst: I32) -> F64:
         found = np.zeros(len(src))
         for (source, target), at in self._kinds(self.node[src], self.node[dst]):
-            flows = self._flows(source, target, self.local[src[at]], self.local[dst[at]])
+            flows = flows_of(source, target, self.local[src[at]], self.local[dst[at]], self.staged)
             found[at] = np.bincount(flows.row, minlength=len(at)) > 0
         return found

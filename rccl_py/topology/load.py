@@ -19,8 +19,9 @@ from ..errors import FormatError, InvalidArgument
 from .build import Topology
 from .collecting import not_collecting
 from .formats import format_of
-from .machine import network_of, topology_of
+from .machine import topology_of
 from .machine_spec import ClusterSpec, MachineSpec, NodesSpec
+from .machine_values import network_of
 from .yaml_text import checked, located, parsed, text_of
 
 __all__ = ["load", "machine_names"]

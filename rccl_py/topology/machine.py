@@ -23,20 +23,16 @@ A cluster::
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import networkx as nx
 
-from ..errors import FabricError, FormatError, InvalidArgument
-from ..links import DEVICES, LINKS, Device, LinkType, Triple
-from ..units import parse_bandwidth, parse_time
+from ..errors import FabricError, FormatError
+from ..links import LinkType
+from ..units import parse_time
 from .build import (
     SCALE_UP,
-    Network,
     Topology,
     add_gpus,
     add_host,
@@ -49,130 +45,15 @@ from .build import (
     gpus_of,
     new_graph,
 )
-from .machine_spec import MachineSpec, NetworkSpec
+from .machine_spec import MachineSpec
+from .machine_values import device_of, link_table, network_of, of_medium, quantity, rate_of
 
-__all__ = ["network_of", "topology_of"]
+__all__ = ["topology_of"]
 
 _GPUS = 1 << 14  # accelerators of one node, partitions counted
 _FUNCTIONS = 1 << 14  # virtual functions of one node
-_RATE = 1e3, 1e16  # B/s a link may have: a modem's to a thousand racks'
 _EDGES = 1 << 19  # links of one node's graph
 _ROUTES = 1 << 24  # GPUs squared times planes: 1,024 GPUs behind 16 planes
-
-
-def network_of(spec: NetworkSpec, where: str) -> Network:
-    """Return the Network `spec` describes."""
-    needs = {"torus": ("dims",), "dragonfly": ("groups", "routers", "global_links")}
-    for key in needs.get(spec.kind, ()):
-        if not getattr(spec, key):
-            raise FormatError(f"{where}.{key}: a {spec.kind} needs it")
-    for kind, keys in needs.items():
-        for key in keys:
-            if spec.kind != kind and getattr(spec, key):
-                raise FormatError(f"{where}.{key}: only a {kind} has it, and this is {spec.kind}")
-    rates = {
-        key: _rate(text, f"{where}.{key}")
-        for key in ("local_rate", "global_rate")
-        if (text := getattr(spec, key)) is not None
-    }
-    leaf_nodes = spec.leaf_nodes or (1 if spec.kind == "dragonfly" else 32)
-    return Network(
-        spec.kind,
-        leaf_nodes,
-        spec.oversubscription,
-        spec.spine,
-        _read(parse_time, spec.hop, f"{where}.hop"),
-        spec.pod_nodes,
-        spec.pod_oversubscription,
-        spec.routing,
-        spec.seed,
-        spec.flows,
-        spec.pxn,
-        tuple(spec.dims),
-        spec.wrap,
-        spec.groups,
-        spec.routers,
-        spec.global_links,
-        **rates,
-    )
-
-
-def _read(parse: Any, text: str, key: str) -> float:
-    try:
-        return float(parse(text))
-    except InvalidArgument as error:
-        raise FormatError(f"{key}: {error}") from None
-
-
-def _rate(text: str, key: str) -> float:
-    """Return a bandwidth in B/s that a link or a memory can have."""
-    rate, (least, most) = _read(parse_bandwidth, text, key), _RATE
-    if rate <= 0:
-        raise FormatError(f"{key}: {text!r} is not above 0")
-    if not least <= rate <= most:
-        raise FormatError(
-            f"{key}: {text!r} is {rate:.3g} B/s, which no link has: expected {least:g} to {most:g}"
-        )
-    return rate
-
-
-def _triple(spec: str | tuple[str, str, str], key: str) -> Triple:
-    texts = (spec, spec, spec) if isinstance(spec, str) else spec
-    ll, ll128, simple = (_read(parse_time, t, key) for t in texts)
-    return ll, ll128, simple
-
-
-def _link_table(spec: MachineSpec) -> dict[str, LinkType]:
-    table = dict(LINKS)
-    for name, own in spec.links.items():
-        key = f"links.{name}"
-        table[name] = LinkType(
-            name,
-            own.medium,
-            _rate(own.bandwidth, f"{key}.bandwidth"),
-            own.efficiency,
-            _triple(own.latency, f"{key}.latency"),
-            _read(parse_time, own.message, f"{key}.message"),
-            own.source,
-        )
-    return table
-
-
-def _named(table: dict[str, Any], name: str, key: str, what: str) -> Any:
-    if name not in table:
-        near = (
-            difflib.get_close_matches(name, table, n=3, cutoff=0.5)
-            or [other for other in sorted(table) if name and other.startswith(name)][:6]
-        )
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise FormatError(f"{key}: {what} {name!r} is not known: {hint}docs/links.md has them all")
-    return table[name]
-
-
-def _of_medium(table: dict[str, LinkType], name: str, key: str, media: Collection[str]) -> LinkType:
-    """Return the link called `name`, which must be of one of `media`."""
-    link: LinkType = _named(table, name, key, "link")
-    if link.medium not in media:
-        fit = ", ".join(n for n, other in sorted(table.items()) if other.medium in media)
-        raise FormatError(f"{key}: {name} is {link.medium}: expected one of {fit}")
-    return link
-
-
-def _device(spec: MachineSpec) -> Device:
-    own = spec.device
-    if isinstance(own, str):
-        device: Device = _named(DEVICES, own, "device", "device")
-        return device
-    memory = _rate(own.memory, "device.memory")
-    return Device(
-        spec.name,
-        own.title,
-        own.arch,
-        _read(parse_time, own.launch, "device.launch"),
-        memory,
-        "",
-        own.source,
-    )
 
 
 def _gpu(names: list[str], index: int, key: str) -> str:
@@ -193,7 +74,7 @@ def _add_scale_up(
             f"scale_up: one of mesh, switch, pairs, torus was expected, found {given or 'none'}"
         )
     if own.mesh is not None:
-        link = _of_medium(table, own.mesh.link, "scale_up.mesh.link", SCALE_UP)
+        link = of_medium(table, own.mesh.link, "scale_up.mesh.link", SCALE_UP)
         _require_few(len(names) * (len(names) - 1), "scale_up.mesh")
         add_mesh(graph, names, link, own.mesh.lanes)
     elif own.switch is not None:
@@ -206,16 +87,16 @@ def _add_scale_up(
         add_switches(
             graph,
             names,
-            _of_medium(table, s.link, "scale_up.switch.link", SCALE_UP),
+            of_medium(table, s.link, "scale_up.switch.link", SCALE_UP),
             s.lanes,
             s.switches,
-            _read(parse_time, s.hop, "scale_up.switch.hop"),
+            quantity(parse_time, s.hop, "scale_up.switch.hop"),
         )
     elif own.torus is not None:
         _add_torus(graph, names, spec, table)
     for k, group in enumerate(own.pairs or []):
         key = f"scale_up.pairs[{k}]"
-        link = _of_medium(table, group.link, f"{key}.link", SCALE_UP)
+        link = of_medium(table, group.link, f"{key}.link", SCALE_UP)
         for i, j in group.pairs:
             a, b = _gpu(names, i, f"{key}.pairs"), _gpu(names, j, f"{key}.pairs")
             if a == b:
@@ -243,7 +124,7 @@ def _add_torus(
             "GPUs: they must be as many (and not partitioned)"
         )
     _require_few(2 * len(own.dims) * len(names), "scale_up.torus")
-    link = _of_medium(table, own.link, "scale_up.torus.link", SCALE_UP)
+    link = of_medium(table, own.link, "scale_up.torus.link", SCALE_UP)
     add_torus(graph, names, own.dims, own.wrap, link, own.lanes)
 
 
@@ -266,7 +147,7 @@ def _add_partitions(
     names = gpus_of(graph)
     if parts is None:
         return names, [[name] for name in names]
-    link = _of_medium(table, parts.link, "partitions.link", SCALE_UP)
+    link = of_medium(table, parts.link, "partitions.link", SCALE_UP)
     packages, groups = [], []
     for k in range(spec.gpus):
         own = names[k * each : (k + 1) * each]
@@ -287,12 +168,12 @@ def _add_host(
     own = spec.host
     if own is None:
         return []
-    link = _of_medium(table, own.link, "host.link", ("pci", "c2c"))
+    link = of_medium(table, own.link, "host.link", ("pci", "c2c"))
     between = None
     if own.sockets > 1:
         if own.socket_link is None:
             raise FormatError(f"host.socket_link: {own.sockets} sockets need it, such as xgmi-cpu")
-        between = _of_medium(table, own.socket_link, "host.socket_link", ("cpu", "c2c"))
+        between = of_medium(table, own.socket_link, "host.socket_link", ("cpu", "c2c"))
     places, count = [f"sw{k}" for k in range(own.switches)], len(groups)
     places = places or [f"cpu{k}" for k in range(own.sockets)]
     add_host(graph, link, own.sockets, between, own.switches)
@@ -334,9 +215,9 @@ def _add_nics(
     own = spec.nics
     if own is None:
         return
-    port = _of_medium(table, own.link, "nics.link", ("net",))
-    host_link = _of_medium(table, own.host_link, "nics.host_link", ("pci", "c2c"))
-    cap = _rate(own.cap, "nics.cap") if own.cap is not None else None
+    port = of_medium(table, own.link, "nics.link", ("net",))
+    host_link = of_medium(table, own.host_link, "nics.host_link", ("pci", "c2c"))
+    cap = rate_of(own.cap, "nics.cap") if own.cap is not None else None
     if own.count * own.functions > _FUNCTIONS:
         raise FormatError(
             f"nics.functions: {own.count} NICs of {own.functions} functions are more than "
@@ -386,10 +267,10 @@ def _group(groups: list[list[str]], index: int, key: str) -> list[str]:
 def topology_of(spec: MachineSpec, where: str) -> Topology:
     """Return the Topology a machine file describes; `where` (the file) opens every error."""
     try:
-        table, graph = _link_table(spec), new_graph(spec.name)
+        table, graph = link_table(spec), new_graph(spec.name)
         if spec.gpus % spec.hosts:
             raise FormatError(f"hosts: {spec.gpus} GPUs do not divide over {spec.hosts} hosts")
-        device, parts = _device(spec), spec.partitions
+        device, parts = device_of(spec), spec.partitions
         names, groups = _add_partitions(graph, spec, table)
         _add_scale_up(graph, names, spec, table)
         hung = _add_host(graph, groups, spec, table)

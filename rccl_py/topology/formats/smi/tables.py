@@ -29,6 +29,7 @@ _NAME = re.compile(
     r"GPU\d{1,4}|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE
 )
 _CELLS = {
+    # XXXX and N/A are what the tools print in a cell they could not read.
     "weight": re.compile(r"\d{1,6}|N/A|XXXX"),
     "hops": re.compile(r"\d{1,6}|N/A|XXXX"),
     "type": re.compile(r"XGMI|PCIE|SELF|0|N/A|XXXX|UNKNOWN"),
