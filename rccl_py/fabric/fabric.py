@@ -108,6 +108,23 @@ class Fabric:
         """The accelerator inside its node each rank is: int32[nranks]."""
         return np.asarray(self.place - self.first_gpu[self.node], dtype=np.int32)
 
+    @cached_property
+    def classes(self) -> tuple[list[I32], I64]:
+        """The ranks of each node that has some, and the class of every node: int64[nodes].
+
+        Nodes are of a class when they are of one kind and hold the same accelerators: what leaves
+        one leaves each. Nodes without ranks have class -1.
+        """
+        order = np.argsort(self.node, kind="stable").astype(np.int32)
+        held, starts = np.unique(self.node[order], return_index=True)
+        nodes = np.split(order, starts[1:])
+        known: dict[tuple[int, bytes], int] = {}
+        classes = np.full(self.copies, -1, dtype=np.int64)
+        for node, ranks in zip(held.tolist(), nodes):
+            key = int(self.kind[node]), np.sort(self.local[ranks]).tobytes()
+            classes[node] = known.setdefault(key, len(known))
+        return nodes, classes
+
     @property
     def capacity(self) -> int:
         """Accelerators of all nodes."""

@@ -108,7 +108,7 @@ def _sample(fabric: Fabric, side: I32, other: I32) -> I32:
     """
     own = np.unique(fabric.node[other])
     nodes = np.setdiff1d(np.unique(fabric.node[side]), own)[::-1]
-    _, classes = _classes(fabric)
+    _, classes = fabric.classes
     first = np.unique(classes[nodes], return_index=True)[1]
     return side[np.isin(fabric.node[side], np.concatenate([own, nodes[first]]))]
 
@@ -209,26 +209,9 @@ def _unlike(fabric: Fabric, node: I32) -> tuple[list[I32], list[int]]:
     return groups, [len(ranks) for ranks in kinds.values()]
 
 
-def _classes(fabric: Fabric) -> tuple[list[I32], npt.NDArray[np.int64]]:
-    """Return the ranks of each node that has some, and the class of every node.
-
-    Nodes are of a class when they are of one kind and hold the same accelerators: what leaves one
-    leaves each. Nodes without ranks have class -1.
-    """
-    order = np.argsort(fabric.node, kind="stable").astype(np.int32)
-    held, starts = np.unique(fabric.node[order], return_index=True)
-    nodes = np.split(order, starts[1:])
-    known: dict[tuple[int, bytes], int] = {}
-    classes = np.full(fabric.copies, -1, dtype=np.int64)
-    for node, ranks in zip(held.tolist(), nodes):
-        key = int(fabric.kind[node]), np.sort(fabric.local[ranks]).tobytes()
-        classes[node] = known.setdefault(key, len(known))
-    return nodes, classes
-
-
 def _partitions(fabric: Fabric) -> Iterator[tuple[str, list[I32], list[int]]]:
     """Yield (name, representative groups, how many each stands for) of ways to split the ranks."""
-    nodes, classes = _classes(fabric)
+    nodes, classes = fabric.classes
     own = classes[classes >= 0]
     _, at, count = np.unique(own, return_index=True, return_counts=True)
     firsts, weights = at.tolist(), count.tolist()
