@@ -24,6 +24,6 @@ class BuildWithMachines(build_py):
 
 setup(
     packages=find_packages(include=["rccl_py", "rccl_py.*"]),
-    package_data={"rccl_py": ["py.typed"]},
+    package_data={"rccl_py": ["py.typed", "report/bands.csv", "planner/policies/*.json"]},
     cmdclass={"build_py": BuildWithMachines},
 )

@@ -84,6 +84,7 @@ _MI300X = Row("7 x 64 GB/s", "400 Gb/s", "16 x 64 GB/s")
 _MI350 = Row("7 x 153.6 GB/s both ways", "400 Gb/s", "16 x 153.6 GB/s both ways")
 
 PUBLISHED: dict[str, Row] = {
+    "a100-4": Row("3 x 4 x 25 GB/s", "2 x 200 Gb/s / 4", "4 x 4 x 25 GB/s"),
     "a100-8": Row("600 GB/s both ways", "200 Gb/s", "2.4 TB/s both ways"),
     "a100-8-x140-superpod": Row(across="70 x 8 x 200 Gb/s", like="a100-8"),
     "b200-8": _HGX_B200,
@@ -94,6 +95,7 @@ PUBLISHED: dict[str, Row] = {
     "gb200-nvl72": Row("1.8 TB/s both ways", "400 Gb/s", "about 130 TB/s both ways / 2"),
     "gb200-nvl72-x8": Row(across="4 x 72 x 400 Gb/s", like="gb200-nvl72"),
     "h100-8": _HGX_H100,
+    "h100-8-p5": Row("900 GB/s both ways", "32 x 100 Gb/s / 8", "3.6 TB/s both ways"),
     "h100-8-x128-superpod": Row(across="64 x 8 x 400 Gb/s", like="h100-8"),
     "h100-8-x32-rail-only": Row(across="16 x 8 x 400 Gb/s", like="h100-8"),
     "h200-8": _HGX_H100,
@@ -117,6 +119,7 @@ PUBLISHED: dict[str, Row] = {
     "mi355x-8": _MI350,
     "mi355x-8-x64-rails": Row(across="32 x 8 x 400 Gb/s", like="mi355x-8"),
     "mixed-x6": Row("7 x 64 GB/s", "400 Gb/s", "16 x 64 GB/s", "3 x 8 x 400 Gb/s"),
+    "rtx-pro-6000-8": Row(out="4 x 400 Gb/s / 8"),
     "tpu-v4-64": Row("6 x 50 GB/s", "100 Gb/s / 4", "2 x 16 x 50 GB/s"),
     "tpu-v5p-512": Row("1,200 GB/s both ways", "50 Gb/s", "2 x 64 x 100 GB/s"),
     "ualink-1024": Row("16 x 100 Gb/s", "400 Gb/s", "512 x 16 x 100 Gb/s"),

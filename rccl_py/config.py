@@ -100,6 +100,7 @@ _CHECKS: dict[str, Callable[[object, str], object]] = {
     "rma_eager_init": _claim,
     "algo": text,
     "proto": text,
+    "policy": text,
     "timeout": _seconds,
     "flight_dir": text,
 }
@@ -138,6 +139,8 @@ class Config:
     launch_order_implicit      bool           accepted, no effect: no device to launch on
     algo, proto                text           what the planner may choose (NCCL_ALGO, NCCL_PROTO);
                                               read by the planner, which refuses unknown names
+    policy                     text           whose choices the planner takes, such as nccl-2.30 or
+                                              csv:FILE (docs/policies.md); unset: the fastest
     timeout                    above 0, s     the longest wait for other ranks; unset: 30
     flight_dir                 text           where flight records go when a communicator fails;
                                               unset: rccl-flight in the temporary files; "": none
@@ -167,6 +170,7 @@ class Config:
     rma_eager_init: bool | None = None
     algo: str | None = None
     proto: str | None = None
+    policy: str | None = None
     timeout: float | None = None
     flight_dir: str | None = None
 

@@ -66,13 +66,18 @@ class Step:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """The part of a step that repeats: who sends to whom, how much, on which channel."""
+    """The part of a step that repeats: who sends to whom, how much, on which channel.
+
+    switched: whether the switch between the ranks does it: adds up what several send to one, or
+    hands on to several what one sends. What the ranks hold afterwards is the same.
+    """
 
     src: I32
     dst: I32
     count: I32
     op: I32
     channel: I32
+    switched: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,11 +129,16 @@ def rows(
     count: npt.ArrayLike = 1,
     op: npt.ArrayLike = COPY,
     channel: npt.ArrayLike = 0,
+    switched: bool = False,
 ) -> Rows:
     """Return read-only int32 columns of one length; scalars are repeated."""
     length = np.size(src) if np.ndim(src) else np.size(dst)
     return Rows(
-        *(_column(np.ravel(c) if np.ndim(c) else c, length) for c in (src, dst, count, op, channel))
+        *(
+            _column(np.ravel(c) if np.ndim(c) else c, length)
+            for c in (src, dst, count, op, channel)
+        ),
+        switched,
     )
 
 

@@ -54,6 +54,7 @@ class Formula:
 
 
 _HALF = {"ring": lambda n: n - 1, "direct": any_, "circulant": log2}
+_INSIDE = {**_HALF, "nvls": any_}
 
 
 def _halves() -> dict[tuple[str, str], Formula]:
@@ -69,14 +70,14 @@ def _halves() -> dict[tuple[str, str], Formula]:
                 table[collective, f"hier-{inner}-{name}"] = Formula(
                     lambda n, g, N, i=_HALF[inner], s=steps: i(g) + s(N), lambda n, g, N: n - 1
                 )
-    for inner in ("direct", "ring"):
+    for inner in ("direct", "ring", "nvls"):
         for name, steps in _HALF.items():
             table["allreduce", f"hier-{inner}-{name}"] = Formula(
-                lambda n, g, N, i=_HALF[inner], s=steps: 2 * (i(g) + s(N)),
+                lambda n, g, N, i=_INSIDE[inner], s=steps: 2 * (i(g) + s(N)),
                 lambda n, g, N: Fraction(2 * (n - 1), n),
             )
         table["allreduce", f"hier-{inner}-tree"] = Formula(
-            lambda n, g, N, i=_HALF[inner]: 2 * (i(g) + log2(N))
+            lambda n, g, N, i=_INSIDE[inner]: 2 * (i(g) + log2(N))
         )
     return table
 
@@ -84,6 +85,9 @@ def _halves() -> dict[tuple[str, str], Formula]:
 FORMULAS: dict[tuple[str, str], Formula] = {
     **_halves(),
     ("allreduce", "tree"): Formula(lambda n, g, N: 2 * log2(n)),
+    ("allreduce", "chain"): Formula(lambda n, g, N: 2 * (n - 1)),
+    ("allreduce", "nvls"): Formula(
+        lambda n, g, N: 2 * any_(n), lambda n, g, N: Fraction(2 * (n - 1), n)),
     ("allreduce", "direct-oneshot"): Formula(lambda n, g, N: any_(n), lambda n, g, N: n - 1),
     ("alltoall", "direct"): Formula(lambda n, g, N: any_(n), lambda n, g, N: n - 1),
     ("alltoall", "pairwise"): Formula(lambda n, g, N: n - 1, lambda n, g, N: n - 1),
@@ -186,7 +190,7 @@ def test_what_is_sent_in_all_is_at_least_what_the_collective_must_move(row):
 
 
 @pytest.mark.parametrize("row", [a for a in ALGORITHMS if a.collective in ("allreduce", "reduce",
-    "broadcast") and ("tree" in a.name or "ring" in a.name or "hier" in a.name)],
+    "broadcast") and any(part in a.name for part in ("tree", "ring", "hier", "chain", "nvls"))],
     ids=lambda a: f"{a.collective}/{a.name}")  # fmt: skip
 def test_trees_rings_and_their_compositions_send_the_least_there_is_in_all(row):
     for n, g, _ in cases(row):
@@ -204,6 +208,42 @@ def test_circulant_halves_send_exactly_n_minus_1_blocks_at_every_rank(n):
 @pytest.mark.parametrize("n", RANKS)
 def test_no_rank_of_a_tree_allreduce_sends_more_than_twice_the_data(n):
     assert max(sent_blocks(algorithm("allreduce", "tree"), n, n)) <= 2
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_in_a_chain_allreduce_only_the_ends_send_once_and_all_others_twice(n):
+    sent = counted_on_one_ring("chain", n)
+    assert sent == ([] if n == 1 else [1, *[2] * (n - 2), 1])
+
+
+def counted_on_one_ring(name: str, n: int) -> list[int]:
+    """Return the blocks each rank of an allreduce sends along the ring 0, 1, ..., n - 1."""
+    schedule, slots = built("allreduce", name, n, one_ring=True), np.zeros(n)
+    for step in schedule:
+        far = step.src != step.dst
+        slots += np.bincount(step.src[far], weights=step.count[far], minlength=n)
+    return (slots / schedule.layout.chunks).astype(int).tolist() if slots.any() else []
+
+
+def test_only_halves_done_by_a_switch_are_switched_and_they_are_whole():
+    for row in ALGORITHMS:
+        schedule = built(row.collective, row.name, 6, 0, 3 if row.two_level else None)
+        rows = [m.rows for phase in schedule.phases() for m in phase.moves]
+        inside = [(r.src != r.dst).all() and (r.src // 3 == r.dst // 3).all() for r in rows]
+        by_switch = [row.name == "nvls" or ok for ok in inside]
+        assert [r.switched for r in rows] == [
+            row.switched and ok and (r.src != r.dst).all() for r, ok in zip(rows, by_switch)
+        ], row.name
+
+
+def test_what_a_switch_does_leaves_the_ranks_with_what_they_have_without_one():
+    for n, g in ((3, None), (8, None), (12, 4), (33, 11)):
+        alone = "nvls" if g is None else "hier-nvls-ring"
+        other = "direct-twoshot" if g is None else "hier-direct-ring"
+        found, wanted = (
+            [[getattr(step, c).tolist() for c in type(step).__slots__] for step in
+             built("allreduce", name, n, 0, g)] for name in (alone, other))  # fmt: skip
+        assert found == wanted
 
 
 @pytest.mark.parametrize("n", RANKS)

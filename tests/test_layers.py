@@ -42,7 +42,7 @@ SIDEWAYS = {
 """On one floor, who may use whom."""
 DOORS = {("topology/build.py", "report"), ("planner/plan.py", "report")}
 """`_repr_html_`, which a notebook calls: text of a higher floor, loaded when asked for."""
-OUTSIDE = {"matplotlib": {"report/draw.py"}, "networkx": {"topology"},
+OUTSIDE = {"matplotlib": {"report/draw.py", "report/draw_errors.py"}, "networkx": {"topology"},
            "mpi4py": {"transports/mpi.py", "cli"},
            "yaml": {"topology"}, "msgspec": {"topology", "report/files.py", "cli"}}  # fmt: skip
 """Who may import what does not come with Python or NumPy."""

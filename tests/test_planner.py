@@ -146,7 +146,7 @@ def test_no_plan_beats_its_bound_and_every_loser_has_a_reason(name, ranks, colle
 def test_every_schedule_a_machine_gets_passes_the_exact_check(name, collective):
     made = planner(name)
     for row in (a for a in ALGORITHMS if a.collective == collective):
-        if not row.two_level or len(made.nodes) > 1:
+        if not row.two_level or len(made.nodes) > 1:  # right on any machine, switch or no switch
             check(row.build(made.recipe(root=1)), steps=False)
 
 
@@ -206,14 +206,16 @@ def names(collective: str, *families: str) -> list[str]:
             and (a.family in families or a.name in families)]  # fmt: skip
 
 
-ALL = ["ring", "tree", "direct", "circulant", "hier"]
+ALL = ["ring", "tree", "direct", "circulant", "hier", "chain", "nvls", "nvlstree"]
 
 
 @pytest.mark.parametrize("text, families", [
     ("ring", ["ring"]), ("Ring,TREE", ["ring", "tree"]), (" ring , tree ", ["ring", "tree"]),
     ("^ring", ALL[1:]), ("^ring,tree", ALL[2:]), ("ring;allreduce:tree", ["tree"]), (None, ALL),
     ("ring;broadcast:tree", ["ring"]), ("circulant", ["circulant"]), ("AllReduce:Ring", ["ring"]),
-    ("allreduce:^hier;allgather:ring", ALL[:-1]), ("nvls", []), ("nvls,ring", ["ring"]), ("", ALL),
+    ("allreduce:^hier;allgather:ring", [f for f in ALL if f != "hier"]), ("", ALL), ("pat", []),
+    ("nvls", ["nvls"]), ("nvls,ring", ["nvls", "ring"]), ("NVLSTree", ["hier-nvls-tree"]),
+    ("pat,ring", ["ring"]), ("chain", ["chain"]), ("collnetchain", []),
     ("direct-oneshot", ["direct-oneshot"]),
 ])  # fmt: skip
 def test_nccl_algo_allows_what_it_names(text, families):
@@ -241,9 +243,11 @@ def test_a_restriction_that_cannot_be_read_is_refused_at_once(algo, proto, what)
 
 
 @pytest.mark.parametrize("algo, proto, what", [
-    ("nvls", None, "NCCL_ALGO='nvls' leaves nothing.*there are ring, tree"),
+    ("pat", None, "NCCL_ALGO='pat' leaves nothing.*there are ring, tree"),
+    ("nvls", None, "NCCL_ALGO='nvls' leaves nothing.*nvls: no switch here adds up and multicasts"),
+    ("nvlstree", None, "leaves nothing.*hier-nvls-tree: one scale-up domain"),
     ("hier", None, "leaves nothing.*one scale-up domain"),
-    ("^ring,tree,direct,circulant,hier", None, "leaves nothing"),
+    ("^ring,tree,chain,direct,circulant,hier", None, "leaves nothing"),
     (None, "^LL,LL128,Simple", "NCCL_PROTO='.LL,LL128,Simple' leaves nothing.*LL, LL128, Simple"),
 ])  # fmt: skip
 def test_a_restriction_that_leaves_nothing_is_refused_by_name_not_ignored(algo, proto, what):

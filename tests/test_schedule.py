@@ -17,6 +17,7 @@ from rccl_py.schedule import (
     Layout,
     Move,
     Phase,
+    Step,
     at,
     pipeline,
     rows,
@@ -150,6 +151,13 @@ def test_rows_repeats_scalars_and_copies_arrays_to_int32(value):
     assert made.dst.dtype == np.int32 and not made.dst.flags.writeable
 
 
+def test_rows_are_not_done_by_a_switch_unless_they_say_so():
+    made = rows([0, 1], [1, 0])
+    assert not made.switched and rows([0, 1], [1, 0], switched=True).switched
+    # What a switch does is what the ranks would: a step does not tell.
+    assert "switched" not in Step.__slots__
+
+
 def test_columns_do_not_follow_a_later_change_of_the_array_they_came_from():
     ranks = np.arange(3, dtype=np.int32)
     made, move = rows(ranks, ranks), at(rows(0, [0, 1, 2]), ranks, ranks)
@@ -160,7 +168,8 @@ def test_columns_do_not_follow_a_later_change_of_the_array_they_came_from():
 @pytest.mark.parametrize("length", [0, 1, 2, 5])
 def test_rows_have_the_length_of_the_array_they_are_given(length):
     one_end = rows(0, np.arange(length))
-    assert {len(getattr(one_end, c)) for c in type(one_end).__slots__} == {length}
+    columns = [getattr(one_end, c) for c in type(one_end).__slots__ if c != "switched"]
+    assert len(columns) == 5 and {len(c) for c in columns} == {length}
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -14,9 +14,13 @@ from functools import partial
 from ..schedule import Schedule
 from . import alltoall, hierarchical, rooted, split, trees
 from .recipe import Recipe
-from .split import CIRCULANT, DIRECT, RING
+from .split import CIRCULANT, DIRECT, NVLS, RING
 
 __all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Recipe", "algorithms_of"]
+
+
+_EVERY = ("LL", "LL128", "Simple")
+_SWITCHED = ("Simple",)  # a switch adds numbers, not numbers with flags between them
 
 
 def _linear(n: int, _g: int) -> float:
@@ -48,7 +52,9 @@ class Algorithm:
     """One row: how `collective` is done by the algorithm `name`.
 
     family: what NCCL_ALGO calls it. build(recipe): the schedule. pieces: the most it is cut into.
-    two_level: needs nodes of equal size. rows(n, g): about how many distinct rows the
+    two_level: needs nodes of equal size. switched: needs switches that add up and multicast.
+    protocols: those it can travel by.
+    rows(n, g): about how many distinct rows the
     schedule has on n ranks, g a node (repeats of a phase count once), so that a planner knows
     what not to enumerate.
     """
@@ -60,6 +66,8 @@ class Algorithm:
     pieces: int = 1
     two_level: bool = False
     rows: Callable[[int, int], float] = _square
+    switched: bool = False
+    protocols: tuple[str, ...] = _EVERY
 
 
 def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:
@@ -91,6 +99,8 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
         pieces=16 if collective == "allreduce" else 4,
         two_level=True,
         rows=_two_stage if collective == "allreduce" else _square,
+        switched=inside is NVLS,
+        protocols=_SWITCHED if inside is NVLS else _EVERY,
     )
 
 
@@ -99,6 +109,7 @@ _HALVES = (RING, DIRECT, CIRCULANT)
 ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", RING, "ring"),
     Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pieces=64, rows=_linear),
+    Algorithm("allreduce", "chain", "chain", trees.chain_allreduce, pieces=64, rows=_linear),
     Algorithm("allreduce", "direct-oneshot", "direct", trees.oneshot_allreduce),
     _split("allreduce", DIRECT, "direct-twoshot"),
     _split("allreduce", CIRCULANT, "circulant"),
@@ -107,14 +118,26 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         Algorithm(
             "allreduce",
             f"hier-{i.name}-tree",
-            "hier",
+            "nvlstree" if i is NVLS else "hier",
             partial(hierarchical.allreduce, i, None),
             pieces=64,
             two_level=True,
             rows=_linear,
+            switched=i is NVLS,
+            protocols=_SWITCHED if i is NVLS else _EVERY,
         )
-        for i in (DIRECT, RING)
+        for i in (DIRECT, RING, NVLS)
     ),
+    Algorithm(
+        "allreduce",
+        "nvls",
+        "nvls",
+        hierarchical.nvls_allreduce,
+        pieces=64,
+        switched=True,
+        protocols=_SWITCHED,
+    ),
+    *(_two_level("allreduce", NVLS, b) for b in _HALVES),
     *(_split("reduce_scatter", h, h.name) for h in _HALVES),
     *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(_split("allgather", h, h.name) for h in _HALVES),

@@ -98,7 +98,13 @@ def ring_allgather(
 
 
 def _rotation(
-    group: Ints, k: int, slot: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int
+    group: Ints,
+    k: int,
+    slot: Ints,
+    width: npt.ArrayLike,
+    channel: npt.ArrayLike,
+    op: int,
+    switched: bool,
 ) -> Move:
     moved = rows(
         _flat(group),
@@ -106,32 +112,47 @@ def _rotation(
         count=_per_row(width, group),
         op=op,
         channel=_per_row(channel, group),
+        switched=switched,
     )
     return at(moved, _flat(slot), _flat(slot))
 
 
 def direct_reduce_scatter(
-    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+    group: Ints,
+    own: Ints,
+    width: npt.ArrayLike = 1,
+    channel: npt.ArrayLike = 0,
+    *,
+    switched: bool = False,
 ) -> Iterator[Phase]:
     """Yield one phase: every position sends every other's chunk straight to it.
 
     Position j reduces its own, then j-1, j-2, ...: one order, whatever arrives first. The
-    rotation keeps several senders from meeting at one receiver.
+    rotation keeps several senders from meeting at one receiver. switched: the switch adds up.
     """
     m = group.shape[1]
     moves = tuple(
-        _rotation(group, k, np.roll(own, -k, axis=1), width, channel, REDUCE) for k in range(1, m)
+        _rotation(group, k, np.roll(own, -k, axis=1), width, channel, REDUCE, switched)
+        for k in range(1, m)
     )
     if moves:
         yield Phase(moves)
 
 
 def direct_allgather(
-    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+    group: Ints,
+    own: Ints,
+    width: npt.ArrayLike = 1,
+    channel: npt.ArrayLike = 0,
+    *,
+    switched: bool = False,
 ) -> Iterator[Phase]:
-    """Yield one phase: every position sends its own chunk straight to every other."""
+    """Yield one phase: every position sends its own chunk straight to every other.
+
+    switched: it sends once, and the switch hands on.
+    """
     m = group.shape[1]
-    moves = tuple(_rotation(group, k, own, width, channel, COPY) for k in range(1, m))
+    moves = tuple(_rotation(group, k, own, width, channel, COPY, switched) for k in range(1, m))
     if moves:
         yield Phase(moves)
 

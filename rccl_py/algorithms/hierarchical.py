@@ -14,6 +14,7 @@ each half (quarters 0-3 of the data)::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,9 +22,18 @@ from ..schedule import Layout, Move, Phase, Schedule, at, pipeline, rows
 from .flat import Ints, local_copy, tree_broadcast, tree_reduce
 from .recipe import Recipe, Shares, scheduled, shares_of
 from .shapes import chains, double_binary_tree, identity_order, over_nodes, rooted_double_tree, star
-from .split import DIRECT, Halves
+from .split import DIRECT, NVLS, Halves
 
-__all__ = ["allgather", "allreduce", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
+__all__ = [
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "gather",
+    "nvls_allreduce",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+]
 
 
 def _nodes(recipe: Recipe) -> Ints:
@@ -93,6 +103,16 @@ def allreduce(inside: Halves, between: Halves | None, recipe: Recipe) -> Schedul
 
     name = f"hier-{inside.name}-{between.name if between else 'tree'}"
     return scheduled("allreduce", name, recipe, layout, len(orders), phases)
+
+
+def nvls_allreduce(recipe: Recipe) -> Schedule:
+    """Return an allreduce by one switch domain: it adds up every rank's block, and hands it on.
+
+    In pieces, so that both directions of every port are in use: a piece is handed on while the
+    next is added up.
+    """
+    one = replace(recipe, nodes=np.arange(recipe.n, dtype=np.int32)[None, :], memo={})
+    return replace(allreduce(NVLS, DIRECT, one), algorithm="nvls")
 
 
 def _rail_trees(n: int, rails: Ints, block: Ints, width: int) -> Iterator[Phase]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,16 @@ from .flat import (
 from .recipe import Recipe, Shares, scheduled, shares_of
 from .shapes import identity_order
 
-__all__ = ["CIRCULANT", "DIRECT", "RING", "Halves", "allgather", "allreduce", "reduce_scatter"]
+__all__ = [
+    "CIRCULANT",
+    "DIRECT",
+    "NVLS",
+    "RING",
+    "Halves",
+    "allgather",
+    "allreduce",
+    "reduce_scatter",
+]
 
 Half = Callable[[Ints, Ints, npt.ArrayLike, npt.ArrayLike], Iterator[Phase]]
 
@@ -47,6 +57,12 @@ class Halves:
 
 RING = Halves("ring", ring_reduce_scatter, ring_allgather, on_rings=True)
 DIRECT = Halves("direct", direct_reduce_scatter, direct_allgather)
+NVLS = Halves(
+    "nvls",
+    partial(direct_reduce_scatter, switched=True),
+    partial(direct_allgather, switched=True),
+)
+"""The direct halves, with the switch adding up and handing on (NVIDIA's NVLink SHARP)."""
 CIRCULANT = Halves("circulant", circulant_reduce_scatter, circulant_allgather)
 
 

@@ -25,6 +25,7 @@ from .shapes import chains, identity_order, rooted_double_tree, star
 __all__ = [
     "broadcast",
     "broadcast_twoshot",
+    "chain_allreduce",
     "chain_trees",
     "double_trees",
     "oneshot_allreduce",
@@ -56,19 +57,28 @@ def star_tree(recipe: Recipe) -> tuple[I32, Ints]:
 
 def tree_allreduce(recipe: Recipe) -> Schedule:
     """Return reduce to every tree's root and broadcast back, pipelined in pieces."""
-    shares = shares_of(np.ones(len(recipe.trees), dtype=np.int32))
+    return _up_and_down("tree", recipe.trees, np.ones(len(recipe.trees), dtype=np.int32), recipe)
+
+
+def chain_allreduce(recipe: Recipe) -> Schedule:
+    """Return the same on chains, the rings cut at rank 0: what NCCL's tree is inside one node."""
+    return _up_and_down("chain", chains(recipe.rings, 0), recipe.weights, recipe)
+
+
+def _up_and_down(name: str, parents: I32, weights: Ints, recipe: Recipe) -> Schedule:
+    shares = shares_of(weights)
     layout = Layout(recipe.pieces * shares.total, 1, 1)
 
     def piece() -> Iterator[Phase]:
-        yield from tree_reduce(recipe.trees, shares.first, shares.width, shares.channel)
-        yield from tree_broadcast(recipe.trees, shares.first, shares.width, shares.channel)
+        yield from tree_reduce(parents, shares.first, shares.width, shares.channel)
+        yield from tree_broadcast(parents, shares.first, shares.width, shares.channel)
 
     def phases() -> Iterator[Phase]:
         yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
-        one = recipe.piece("allreduce/tree", piece)
+        one = recipe.piece(f"allreduce/{name}", piece)
         yield from pipeline(one, recipe.pieces, shares.total, int(layout.output()))
 
-    return scheduled("allreduce", "tree", recipe, layout, len(recipe.trees), phases)
+    return scheduled("allreduce", name, recipe, layout, len(parents), phases)
 
 
 def broadcast(name: str, trees: Trees, recipe: Recipe) -> Schedule:

@@ -42,13 +42,16 @@ def _least_bandwidth() -> float | None:
 def _check_files(settings: Settings, world: Any) -> None:
     """Raise on every rank when the first cannot write the files."""
     failure: Exception | None = None
-    paths = [path for path in (settings.document, settings.records) if path is not None]
+    files = {"-J": settings.document, "-x": settings.records, "--trace": settings.trace}
+    named = [(flag, path) for flag, path in files.items() if path is not None]
     if world is None or world.Get_rank() == 0:
         try:
-            for path in paths:
+            seen: dict[str, str] = {}
+            for flag, path in named:
                 check_writable(path)
-            if len({os.path.realpath(path) for path in paths}) < len(paths):
-                raise InvalidArgument(f"-J and -x both name {paths[0]!r}: give two files")
+                other = seen.setdefault(os.path.realpath(path), flag)
+                if other != flag:
+                    raise InvalidArgument(f"{other} and {flag} both name {path!r}: give two files")
         except Exception as error:
             failure = error  # handed on: every rank must raise it, or the others would wait
     failure = failure if world is None else world.bcast(failure)
@@ -153,6 +156,10 @@ def _body(arguments: argparse.Namespace, launch: Launch, words: Sequence[str]) -
         write_whole(settings.document, files.json_text(
             config, ranks, rows, arguments=[_PROG, *words], environment=known, started=started,
             ended=_now(), failures=failures, average=average, least=least))  # fmt: skip
+    if run.speaks and settings.trace is not None:
+        from .perf_trace import write_trace
+
+        screen.say(write_trace(run, settings.trace))
     return 1 if failures or report.too_slow(average, least) else 0
 
 

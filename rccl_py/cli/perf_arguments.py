@@ -72,9 +72,11 @@ class Settings:
     document: str | None
     records: str | None
     records_format: str
+    trace: str | None
     data_limit: int
     algo: str | None
     proto: str | None
+    policy: str | None
     graph: int
     blocking: int
     parallel_init: int
@@ -114,6 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("-r", "--root", default="0", help="a rank, or all (0)")
     what.add_argument("--algo", metavar="A", help="as NCCL_ALGO, which it overrides")
     what.add_argument("--proto", metavar="P", help="as NCCL_PROTO, which it overrides")
+    what.add_argument("--policy", metavar="NAME",
+                      help="take what a library would: nccl-2.30, rccl-2.28, rccl-2.22, csv:FILE "
+                      "(docs/policies.md)")  # fmt: skip
     for short, long, metavar, text in _COUNTS:
         what.add_argument(short, long, metavar=metavar, help=text,
                           default=_DEFAULTS.get(long[2:]))  # fmt: skip
@@ -125,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     files.add_argument("-x", "-X", "--rccl_output_file", metavar="FILE", help="rccl-tests' records")
     files.add_argument("-Z", "--output_format", "--rccl_output_format", metavar="csv|json",
                        help="format of -x (csv)")  # fmt: skip
+    files.add_argument("--trace", metavar="FILE",
+                       help="the last row's call, message by message, for ui.perfetto.dev "
+                       "(docs/trace.md); gzip if FILE ends in .gz")  # fmt: skip
     parser.add_argument("-A", dest="output_algo_proto_channels", help=argparse.SUPPRESS)
     for short, long in _WITHOUT_EFFECT:
         parser.add_argument(short, long, help=argparse.SUPPRESS)
@@ -219,9 +227,11 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
         out_of_place=only is not False, in_place=only is not True,
         algorithms=bool(_flag(arguments, "output_algo_proto_channels")),
         document=arguments.output_file, records=arguments.rccl_output_file,
-        records_format=records_format, data_limit=_size(arguments, "data_limit"),
+        records_format=records_format, trace=arguments.trace,
+        data_limit=_size(arguments, "data_limit"),
         algo=arguments.algo or environment.get("NCCL_ALGO") or None,
         proto=arguments.proto or environment.get("NCCL_PROTO") or None,
+        policy=arguments.policy,
         graph=_ignored(arguments.cudagraph), blocking=_ignored(arguments.blocking),
         parallel_init=_ignored(arguments.parallel_init),
     )  # fmt: skip

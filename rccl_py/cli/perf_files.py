@@ -46,17 +46,21 @@ def check_writable(path: str) -> None:
         raise RcclSystemError(f"{path!r} cannot be written: {error}") from None
 
 
-def write_whole(path: str, text: str) -> None:
-    """Put `text` in the place of `path` at once: whoever reads sees the old file or all of it."""
+def write_whole(path: str, content: str | bytes) -> None:
+    """Put `content` in the place of `path` at once: whoever reads sees the old file or all of it.
+
+    A text is written as UTF-8.
+    """
+    data = content.encode() if isinstance(content, str) else content
     try:
         target = Path(path).resolve()
         if _special(target):  # a pipe or a device is written to, never replaced
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(data)
             return
         handle, name = _temporary(target)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
             os.chmod(name, 0o666 & ~_umask())
             os.replace(name, target)
         except BaseException:

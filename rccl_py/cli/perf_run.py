@@ -21,6 +21,7 @@ import numpy as np
 from .. import __version__
 from ..collectives import Collective, collective_named
 from ..comm import Communicator
+from ..config import Config as CommConfig
 from ..dtypes import DTYPES, dtype_named, name_of
 from ..errors import InvalidArgument, RcclError
 from ..planner import Plan
@@ -262,12 +263,12 @@ def prepared(arguments: argparse.Namespace, settings: Settings, world: Any) -> R
     collective = collective_named(settings.collective)
     topology, n = _machine(arguments, settings, world)
     cases = _cases(settings, collective, n)
-    algo, proto = settings.algo, settings.proto
+    config = CommConfig(algo=settings.algo, proto=settings.proto, policy=settings.policy)
     if world is not None:
-        comms = [Communicator.from_mpi(world, topology, algo=algo, proto=proto)]
+        comms = [Communicator.from_mpi(world, topology, config=config)]
     else:
         assert topology is not None  # alone, this process has read it
-        comms = Communicator.init_all(topology, nranks=n, algo=algo, proto=proto)
+        comms = Communicator.init_all(topology, nranks=n, config=config)
     # What leaves nothing to choose from is refused before a line of the table is out.
     comms[0].plan(collective.name, 0, cases[0].dtype, root=max(cases[0].root, 0))
     return Run(settings, world, topology, collective, n, cases, comms)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from typing import TYPE_CHECKING
 
 from .common import OneLineParser, add_topology_arguments, guarded, topology_from
+
+if TYPE_CHECKING:
+    from ..planner import Planner
 
 __all__ = ["main"]
 
@@ -30,6 +34,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-r", "--root", type=int, default=0, help="root of rooted collectives")
     parser.add_argument("--algo", metavar="LIST", help="as NCCL_ALGO: ring,tree or ^tree or ...")
     parser.add_argument("--proto", metavar="LIST", help="as NCCL_PROTO: LL, LL128, Simple")
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="take what a library would: nccl-2.30, rccl-2.28, rccl-2.22 or csv:FILE "
+        "(docs/policies.md)",
+    )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="what each policy picks, beside the best by the physical model",
+    )
+    parser.add_argument(
+        "--tuner-csv",
+        metavar="FILE",
+        help="write the best plans, as far as NCCL can express them, for its tuner plugin",
+    )
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--ranks", type=int, default=8, help="tree lines of so many ranks (8)")
     parser.add_argument("--all", action="store_true", help="print long rings and trees whole")
@@ -54,9 +74,14 @@ def _run(arguments: argparse.Namespace) -> int:
     algo = arguments.algo or os.environ.get("NCCL_ALGO")
     proto = arguments.proto or os.environ.get("NCCL_PROTO")
     topology = topology_from(arguments)
-    planner = Planner(lower(topology, arguments.ngpus), algo, proto)
+    planner = Planner(lower(topology, arguments.ngpus), algo, proto, policy=arguments.policy)
     blocks = max(spec.blocks(planner.fabric.nranks))
     wanted = sizes or [8 * 4**k for k in range(15)]
+    if arguments.tuner_csv:
+        _write_tuner(arguments, planner, spec.name, blocks, sorted(sizes))
+    if arguments.compare:
+        _compare(arguments, planner, spec.name, [size / blocks for size in wanted])
+        return 0
     plans = [planner.plan(spec.name, size / blocks, arguments.root) for size in wanted]
     if arguments.json:
         print(json.dumps([plan_as_dict(p, planner) for p in plans], indent=1))
@@ -69,3 +94,54 @@ def _run(arguments: argparse.Namespace) -> int:
     for note in topology.notes:
         print(f"# note: {note}")
     return 0
+
+
+def _compare(
+    arguments: argparse.Namespace, planner: Planner, collective: str, wanted: list[float]
+) -> None:
+    """Print what each policy picks, by size, beside the best."""
+    from ..errors import InvalidUsage
+    from ..planner.policies import policies_for
+    from ..planner.policies.compare import compared, comparison_as_dict, comparison_lines
+
+    policies = list(policies_for(planner.fabric.arch))
+    if planner.policy is not None and planner.policy.name not in [p.name for p in policies]:
+        policies.append(planner.policy)
+    if not policies:
+        raise InvalidUsage(
+            f"--compare: no policy knows the devices of {planner.fabric.name} (arch "
+            f"{planner.fabric.arch!r}): give one with --policy csv:FILE"
+        )
+    rows = [
+        row
+        for block in wanted
+        for row in compared(planner, policies, collective, block, arguments.root)
+    ]
+    if arguments.json:
+        print(json.dumps([comparison_as_dict(row) for row in rows], indent=1))
+        return
+    print(f"# {collective} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
+    print("\n".join(comparison_lines(rows)))
+    for note in sorted({row.pick.note for row in rows} - {""}):
+        print(f"# note: {note}")
+
+
+def _write_tuner(
+    arguments: argparse.Namespace, planner: Planner, collective: str, blocks: int, sizes: list[int]
+) -> None:
+    """Write the tuner file: the best plan that NCCL can express, by range of sizes."""
+    from .. import __version__
+    from ..planner.policies import figures_of, tuner_csv
+    from ..planner.policies.compare import rules_of
+    from .perf_files import write_whole
+
+    fabric = planner.fabric
+    wanted = sizes or [1 << k for k in range(10, 34)]
+    plans = [planner.plan_by(None, collective, s / blocks, arguments.root) for s in wanted]
+    rules, remarks = rules_of(plans, figures_of(fabric))
+    head = [
+        f"{collective} on {fabric.name}, {fabric.nranks} ranks: the fastest by the model of "
+        f"rccl_py {__version__} that NCCL has a name for",
+        "use: NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=this file",
+    ]
+    write_whole(arguments.tuner_csv, tuner_csv(rules, [*head, *remarks]))

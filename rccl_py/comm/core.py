@@ -110,17 +110,19 @@ class Core:
 
 def planner_of(fabric: Fabric, config: Config) -> Planner:
     """Return the planner a communicator of this configuration has."""
-    return Planner(fabric, config.algo, config.proto, max_channels=config.max_ctas)
+    return Planner(
+        fabric, config.algo, config.proto, max_channels=config.max_ctas, policy=config.policy
+    )
 
 
 def cost_of(plan: Plan) -> Cost:
     """Return what a plan's call takes: launch and latencies first, then its use of links."""
     profile, protocol = plan.profile, PROTOCOLS[plan.protocol]
     slot = plan.block / profile.chunks
-    wire = np.maximum(profile.link * slot * protocol.wire, profile.memory * slot)
+    wire = profile.wire(slot, protocol, plan.channels)
 
     def busy() -> Busy:
-        return Busy.of(profile.total_link * (slot * protocol.wire) / profile.fabric.bandwidth)
+        return Busy.of(profile.busy(slot, protocol))
 
     return Cost(plan.time, plan.time - float((profile.steps * wire).sum()), busy)
 

@@ -29,7 +29,10 @@ class Domain:
     An attachment is an accelerator and a NIC it uses: those of accelerator i are
     attach[i]..attach[i+1]-1. nic: int32, the NIC of each; up, down: links from the accelerator to
     that NIC and back, by attachment; wait: s the PCI hops between them add, either way.
-    owner: int32[q], the attachment through which peers reach a NIC, -1 for none.
+    owner: int32[q], the attachment through which peers reach a NIC, -1 for none. wire, port_wire:
+    float64[3, links or NICs], bytes that cross per byte of payload under LL, LL128 and Simple.
+    window, port_window: B that must have arrived before a receiver hands them on. multicast: the
+    part of a port that transfers done by its switches get, 0 where they only forward.
     port, port_raw: B/s of each NIC's cable. port_latency: float64[3, q] s. port_message: s.
     """
 
@@ -55,6 +58,11 @@ class Domain:
     port_raw: F64
     port_latency: F64
     port_message: F64
+    wire: F64
+    port_wire: F64
+    window: float
+    port_window: float
+    multicast: float = 0.0
 
     @property
     def nlinks(self) -> int:

@@ -42,8 +42,10 @@ class Fabric:
     accelerator of each rank, counted over all nodes. wiring: the links between the NICs' switches,
     None for one node. staged: peers' NICs are used so that a message leaves on the rail it arrives
     on (PXN). hop: s per switch. launch: s per call. memory: B/s of one accelerator's memory (read
-    + write); reduction: B/s of reduced output. first_use: this, bytes of a new buffer, the ranks
-    that rank 0 exchanges data with, to the s its registration adds to the first call.
+    + write); reduction: B/s of reduced output. copy: B/s a kernel copies within its own
+    memory. lane: B/s one channel of a kernel moves, 0 where that is no limit. first_use: this, bytes of a new buffer, the ranks
+    that rank 0 exchanges data with, to the s its registration adds to the first call. arch: of the
+    accelerators, a gfx name or an sm number, "" where none is known.
     """
 
     name: str
@@ -56,7 +58,10 @@ class Fabric:
     launch: float
     memory: float
     reduction: float
+    copy: float
+    lane: float
     first_use: Callable[[Fabric, float, I64], float] = _nothing
+    arch: str = ""
 
     @property
     def nranks(self) -> int:
@@ -149,11 +154,42 @@ class Fabric:
         cables = self._by_node([d.port for d in self.domains])
         return np.concatenate([own, cables, cables, self.wiring.bandwidth])
 
+    @cached_property
+    def pace(self) -> F64:
+        """The s a byte of payload keeps each link busy, by protocol: float64[3, nlinks]."""
+        own = self._by_node([d.wire.T for d in self.domains])
+        if self.wiring is not None:
+            cables = self._by_node([d.port_wire.T for d in self.domains])
+            # What the network carries has been framed by a NIC.
+            rest = np.tile(cables.min(axis=0), (len(self.wiring.bandwidth), 1))
+            own = np.concatenate([own, cables, cables, rest])
+        return np.ascontiguousarray(own.T / self.bandwidth)
+
+    def window(self, *, far: bool) -> float:
+        """Return the B that must have arrived before a receiver hands them on."""
+        return max(d.port_window if far else d.window for d in self.domains)
+
     def _by_node(self, arrays: list[F64]) -> F64:
         """Return arrays[kind] of every node, one after the other."""
         if len(arrays) == 1:
-            return np.tile(arrays[0], self.copies)
+            return np.tile(arrays[0], (self.copies,) + (1,) * (arrays[0].ndim - 1))
         return np.concatenate([arrays[k] for k in self.kind.tolist()])
+
+    @cached_property
+    def leaving(self) -> npt.NDArray[np.bool_]:
+        """Which links lead from an accelerator to a switch that multicasts: bool[nlinks]."""
+        found = np.zeros(self.nlinks, dtype=bool)
+        for node, kind in enumerate(self.kind.tolist()):
+            found[self.first_link[node] + self.domains[kind].inside.leaving] = True
+        return found
+
+    @property
+    def multicast(self) -> float:
+        """The part of a port that transfers done by the switches get; 0: they only forward.
+
+        0 too where no one level of switches joins a node: links alone add nothing up.
+        """
+        return min(d.multicast if len(d.inside.leaving) else 0.0 for d in self.domains)
 
     @property
     def nlinks(self) -> int:

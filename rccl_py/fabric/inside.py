@@ -41,6 +41,10 @@ class Inside(Protocol):
     def coherent(self, i: Index, j: Index) -> npt.NDArray[np.bool_]:
         """Return where all links are of a scale-up medium: peers load and store directly."""
 
+    @property
+    def leaving(self) -> I64:
+        """The links from accelerators to the one level of switches; none in other shapes."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Found:
@@ -59,6 +63,11 @@ class Listed:
 
     m: int
     found: Found
+
+    @property
+    def leaving(self) -> I64:
+        """None: no switch of one level joins all."""
+        return np.zeros(0, dtype=np.int64)
 
     def _key(self, i: Index, j: Index) -> I64:
         return np.asarray(i, dtype=np.int64) * self.m + j
@@ -102,6 +111,11 @@ class Planes:
 
     def _width(self, i: Index, j: Index) -> F64:
         return np.minimum(self.bandwidth[self.up[i]], self.bandwidth[self.down[j]])
+
+    @property
+    def leaving(self) -> I64:
+        """The links up."""
+        return np.asarray(self.up[self.up >= 0], dtype=np.int64)
 
     def routes(self, i: Index, j: Index) -> Routes:
         """Return the links of each pair: up and down of every switch they share."""
@@ -147,6 +161,11 @@ class Hubs:
     between: Found
     link_latency: F64  # float64[3, nlinks]
     link_message: F64
+
+    @property
+    def leaving(self) -> I64:
+        """None: no switch of one level joins all."""
+        return np.zeros(0, dtype=np.int64)
 
     def _key(self, i: Index, j: Index) -> I64:
         return np.asarray(self.hub[i] * self.hubs + self.hub[j])
@@ -208,6 +227,11 @@ class Wired:
     sends: float
     loads: bool
 
+    @property
+    def leaving(self) -> I64:
+        """None: no switch of one level joins all."""
+        return np.zeros(0, dtype=np.int64)
+
     def routes(self, i: Index, j: Index) -> Routes:
         """Return the links of each pair."""
         row, link, share = self.graph.routes(np.asarray(i, np.int64), np.asarray(j, np.int64))
@@ -245,6 +269,11 @@ class Searched:
     reach: Callable[[int], npt.NDArray[np.bool_]]
     symmetric: bool
     known: dict[int, Found] = field(default_factory=dict)
+
+    @property
+    def leaving(self) -> I64:
+        """None: no switch of one level joins all."""
+        return np.zeros(0, dtype=np.int64)
 
     def _from(self, i: int) -> Found:
         if i not in self.known:

@@ -55,11 +55,22 @@ class LinkType:
     hop_source: str = "assumed"
     replay: float = 0.4e-6  # assumed: a round trip of the link, 300-500 ns
     error_rate: float = 1e-15  # assumed, a usual target after RS(544,514)
+    multicast: float = 0.0  # part of `usable` that transfers done by its switches get; 0: none
+    parts: Triple = (1.0, 1.0, 1.0)  # of `usable`, that copies under each protocol keep up with
+    window: float = 0.0  # B that must have arrived before a receiver hands anything on
 
     @property
     def usable(self) -> float:
         """B/s per direction that data gets."""
         return self.bandwidth * self.efficiency
+
+    @property
+    def wire(self) -> Triple:
+        """Bytes of `usable` that a byte of payload takes under LL, LL128 and Simple.
+
+        LL carries 4 B of data with 4 B of flag, LL128 120 B in 128 B (NCCL 2.30 source).
+        """
+        return 2.0 / self.parts[0], 128 / 120 / self.parts[1], 1.0 / self.parts[2]
 
     @property
     def remainder(self) -> float:
@@ -99,7 +110,8 @@ class Device:
     output byte takes two reads and a write). message: s a kernel spends per message on a scale-up
     link. engines, engine: copy engines and what one moves, B/s. page: B its memory is mapped in.
     p2p: whether peers reach its memory over PCIe; without, data bounces off host memory. peak: B/s
-    of memory by the data sheet.
+    of memory by the data sheet. copy: B/s a collective's kernel copies from its own memory to its
+    own memory, all its channels together. lane: B/s that one channel moves (0: not a limit).
     """
 
     name: str
@@ -117,6 +129,13 @@ class Device:
     page: int = 2 << 20
     p2p: bool = True
     peak: float = 0.0
+    copy: float = 0.0
+    lane: float = 0.0
+
+    @property
+    def copy_rate(self) -> float:
+        """B/s at which a collective's kernel copies within its memory; else half the memory's."""
+        return self.copy or self.memory / 2
 
     @property
     def graph_launch(self) -> float:

@@ -65,13 +65,25 @@ def _row(
     measured: str = "",
     message: float = _SCALE_UP_MESSAGE,
     switch: str = "",
+    multicast: float = 0.0,
 ) -> LinkType:
     """Return a row; `usable` B/s were `measured` by a source, else the framing says them."""
     efficiency = framing.efficiency if usable is None else usable / raw
     hop = SWITCHES[switch].hop if switch else 0.0
     why = f"as {switch}: {SWITCHES[switch].source}" if switch else "no switch"
     return LinkType(
-        name, medium, raw, efficiency, latency, message, source, framing, measured, hop, why
+        name,
+        medium,
+        raw,
+        efficiency,
+        latency,
+        message,
+        source,
+        framing,
+        measured,
+        hop,
+        why,
+        multicast=multicast,
     )
 
 
@@ -91,7 +103,14 @@ def _xgmi(
 
 
 def _nvlink(
-    name: str, raw: float, usable: float, measured: str, source: str, *, both_ways: bool = True
+    name: str,
+    raw: float,
+    usable: float,
+    measured: str,
+    source: str,
+    *,
+    both_ways: bool = True,
+    multicast: float = 0.0,
 ) -> LinkType:
     return _row(
         name,
@@ -103,6 +122,7 @@ def _nvlink(
         usable=usable * GB,
         measured=measured,
         switch="nvswitch-3",
+        multicast=multicast,
     )
 
 
@@ -159,6 +179,7 @@ def _network(
 
 
 _RING = "F (large rings)"
+_NVLS = 0.85  # E: what NCCL counts on (Hopper)
 _POLLARA = 45.5 / 50  # I
 
 LINKS: dict[str, LinkType] = {
@@ -178,8 +199,8 @@ LINKS: dict[str, LinkType] = {
         _nvlink("nvlink1", 20, 18, "K (18)", "N, E", both_ways=False),
         _nvlink("nvlink2", 25, 20, "K (20)", "N, E", both_ways=False),
         _nvlink("nvlink3", 25, 18.75, _RING, "N, E, L"),
-        _nvlink("nvlink4", 25, 20.25, _RING, "N, E, L"),
-        _nvlink("nvlink5", 50, 37.5, _RING, "N, E, L"),
+        _nvlink("nvlink4", 25, 20.25, _RING, "N, E, L", multicast=_NVLS),
+        _nvlink("nvlink5", 50, 37.5, _RING, "N, E, L", multicast=_NVLS),
         _nvlink("nvlink6", 50, 37.5, "assumed as nvlink5", "N; latency assumed as nvlink5"),
         _row(
             "nvlink-c2c",

@@ -366,6 +366,8 @@ def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: 
                 best = Bound(share * size / rate, _text(cut.name, share, size, rate, way))
     if collective == "allreduce":
         for name, (count, rate) in cuts.partitions.items():
+            if fabric.multicast and (name == "rank" or name.startswith("group")):
+                continue  # their switches add up and hand on
             share = 2.0 * (count - 1)
             if rate > 0 and share * size / rate > best.seconds:
                 text = _text(f"{count} x {name}", share, size, rate, "leave")

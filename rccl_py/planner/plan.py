@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ..algorithms import Recipe
 from ..collectives import COLLECTIVES
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import Schedule
-from ..timing import Profile, Timeline
+from ..timing import Profile, Timeline, timed
 from ..units import format_bandwidth, format_size, format_time
 from .bounds import Bound
 
@@ -43,7 +44,8 @@ class Plan:
 
     candidates: best of each algorithm first, by time. bound: no algorithm can be faster that sends
     from rank to rank (reduction inside switches, such as NVLS, is not modelled and may be).
-    bottleneck: the chosen candidate's busiest link and for how long.
+    bottleneck: the chosen candidate's busiest link and for how long. channels: how many of a
+    kernel's share the work, 0 for as many as it takes. policy: whose choice it is, "" for ours.
     """
 
     collective: str
@@ -61,11 +63,31 @@ class Plan:
     bound: Bound
     profile: Profile
     recipe: Recipe
+    channels: int = 0
+    policy: str = ""
 
     @cached_property
     def timeline(self) -> Timeline:
         """When each part of the schedule runs, and what bounds it."""
-        return self.profile.timeline(self.block, PROTOCOLS[self.protocol])
+        return self.profile.timeline(self.block, PROTOCOLS[self.protocol], self.channels)
+
+    def timed(
+        self, engine: str = "auto", detail: bool = False, arrival: npt.ArrayLike | None = None
+    ) -> Timeline:
+        """Return when the call runs by an engine: auto, estimate, clock or simulate.
+
+        detail: keep every message. arrival: float64[nranks] s each rank calls late.
+        """
+        return timed(
+            self.schedule,
+            self.profile.fabric,
+            self.block,
+            PROTOCOLS[self.protocol],
+            engine=engine,
+            detail=detail,
+            arrival=arrival,
+            known=self.profile,
+        )
 
     @property
     def bottleneck(self) -> str:

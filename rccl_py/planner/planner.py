@@ -7,7 +7,7 @@ Owns the choice. A candidate is (algorithm, protocol, channels, pieces). Profile
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -19,11 +19,13 @@ from ..collectives import COLLECTIVES
 from ..errors import InvalidArgument, InvalidUsage
 from ..fabric import Fabric
 from ..links import PROTOCOLS
-from ..schedule import I32, Phase, Schedule
-from ..timing import Loads, Profile, profile
+from ..schedule import I32, Phase
+from ..timing import Loads, profile
 from ..units import LARGEST
 from .bounds import Cuts, find_cuts, lower_bound
-from .plan import Candidate, Plan, reason_lost
+from .plan import Candidate, Plan
+from .policies import Figures, Policy, policy_named
+from .ranking import Choice, Option
 from .restrict import allowed_algorithms, allowed_protocols
 from .rings import Rings, find_rings
 
@@ -35,21 +37,12 @@ _ROWS = 1 << 18  # a schedule of more rows than this is not enumerated to plan w
 _ROWS_BLOCKS = 1 << 23  # collectives of n blocks a rank move n * n of them, whatever they do
 
 
-@dataclass(frozen=True, eq=False)
-class _Option:
-    """A schedule that can be timed for any size."""
-
-    algorithm: Algorithm
-    pieces: int
-    schedule: Schedule
-    profile: Profile
-
-
 class Planner:
     """Plans collectives on one fabric.
 
     algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO. max_channels: the most
-    rings or trees that are used side by side.
+    rings or trees that are used side by side. policy: a library whose choices are taken instead of
+    the fastest ("nccl-2.30", "csv:FILE", ...; docs/policies.md).
     """
 
     def __init__(
@@ -58,6 +51,7 @@ class Planner:
         algo: str | None = None,
         proto: str | None = None,
         max_channels: int | None = None,
+        policy: str | Policy | None = None,
     ) -> None:
         if not isinstance(fabric, Fabric):
             raise InvalidArgument(
@@ -70,8 +64,12 @@ class Planner:
         self.fabric = fabric
         self._algo, self._proto, self._channels = algo, proto, max_channels
         self._loads = Loads(fabric)
-        self._plans: dict[tuple[str, float, int], Plan] = {}
-        self._options: dict[tuple[str, int], tuple[list[_Option], list[Candidate]]] = {}
+        self._plans: dict[tuple[str, float, int, str], Plan] = {}
+        self.policy = policy_named(text(policy, "policy")) if isinstance(policy, str) else policy
+        self._figures: dict[str, Figures] = {}
+        if self.policy is not None:
+            self._seen_by(self.policy)
+        self._options: dict[tuple[str, int], tuple[list[Option], list[Candidate]]] = {}
         for name in COLLECTIVES:  # an unknown token is an error now, not at the first call
             allowed_algorithms(algo, name)
             allowed_protocols(proto, name)
@@ -155,17 +153,24 @@ class Planner:
         n = self.fabric.nranks
         if algorithm.two_level and (self.nodes is None or len(self.nodes) == 1):
             return "one scale-up domain" if self.nodes is not None else "nodes of unequal size"
+        if algorithm.switched and (not self.fabric.multicast or n < 3):
+            return "no switch here adds up and multicasts" if n > 2 else "two ranks"
+        if algorithm.switched and not algorithm.two_level and not self._one_domain():
+            return "more than one scale-up domain"
         limit = _ROWS if algorithm.collective == "allreduce" else _ROWS_BLOCKS
         rows = algorithm.rows(n, n if self.nodes is None else self.nodes.shape[1])
         if rows > limit:
             return f"not timed: about {rows:.2g} messages, over the limit of {limit}"
         return ""
 
-    def _built(self, collective: str, root: int) -> tuple[list[_Option], list[Candidate]]:
+    def _one_domain(self) -> bool:
+        return self.nodes is not None and len(self.nodes) == 1
+
+    def _built(self, collective: str, root: int) -> tuple[list[Option], list[Candidate]]:
         key = collective, root
         if key not in self._options:
             allowed = set(allowed_algorithms(self._algo, collective))
-            options: list[_Option] = []
+            options: list[Option] = []
             unfit: list[Candidate] = []
             for algorithm in algorithms_of(collective):
                 if algorithm.name not in allowed:
@@ -178,12 +183,12 @@ class Planner:
             self._options[key] = options, unfit
         return self._options[key]
 
-    def _profiled(self, algorithm: Algorithm, root: int) -> Iterator[_Option]:
+    def _profiled(self, algorithm: Algorithm, root: int) -> Iterator[Option]:
         memo: dict[str, list[Phase]] = {}
         most = 1 if self.fabric.nranks == 1 else algorithm.pieces
         for pieces in (p for p in _PIECES if p <= most):
             schedule = algorithm.build(replace(self.recipe(root, pieces), memo=memo))
-            yield _Option(algorithm, pieces, schedule, profile(schedule, self.fabric, self._loads))
+            yield Option(algorithm, pieces, schedule, profile(schedule, self.fabric, self._loads))
         # Rows are made again if the schedule runs; kept for every candidate they are the peak.
         memo.clear()
         self._loads.forget_objects()
@@ -197,16 +202,20 @@ class Planner:
         Raises InvalidArgument for a root or size out of range, InvalidUsage when the restrictions
         leave no algorithm or no protocol.
         """
+        return self.plan_by(self.policy, collective, block, root)
+
+    def plan_by(self, policy: Policy | None, collective: str, block: float, root: int = 0) -> Plan:
+        """Return the plan by another policy than this planner's; None: the fastest."""
         root = whole(root, f"{collective}: root", 0, self.fabric.nranks - 1)
         block = finite(block, f"{collective}: bytes of a block", -1.0, float(LARGEST))
-        key = collective, block, root
+        key = collective, block, root, "" if policy is None else policy.name
         if key not in self._plans:
             if len(self._plans) >= _KEPT_PLANS:
                 self._plans.pop(next(iter(self._plans)))  # the oldest
-            self._plans[key] = self._plan(collective, block, root)
+            self._plans[key] = self._plan(policy, collective, block, root)
         return self._plans[key]
 
-    def _plan(self, collective: str, block: float, root: int) -> Plan:
+    def _plan(self, policy: Policy | None, collective: str, block: float, root: int) -> Plan:
         spec, n = COLLECTIVES[collective], self.fabric.nranks
         if block < 0:
             raise InvalidArgument(f"{collective}: {block} bytes: expected 0 or more")
@@ -220,9 +229,18 @@ class Planner:
             (float(o.profile.seconds(block, PROTOCOLS[p])), i, o, p)
             for i, o in enumerate(options)
             for p in protocols
+            if p in o.algorithm.protocols
         ]
-        seconds, _, best, protocol = min(timed, key=lambda t: t[:2])
+        if not timed:
+            by = {o.algorithm.name: f"only by {', '.join(o.algorithm.protocols)}" for o in options}
+            unfit = [*unfit, *(Candidate(name, "", 0, 0, np.inf, by[name]) for name in by)]
+            self._nothing_left(collective, unfit, [])
         size = spec.size(block, n)
+        choice = Choice(self.fabric.name, collective, block, timed)
+        if policy is not None:
+            pick = policy.pick(self._seen_by(policy), collective, size)
+            choice = choice.following(policy.name, pick, self._channels)
+        seconds, _, best, protocol = choice.taken
         return Plan(
             collective,
             n,
@@ -231,47 +249,28 @@ class Planner:
             size,
             best.algorithm.name,
             protocol,
-            best.schedule.nchannels,
+            choice.channels or best.schedule.nchannels,
             best.pieces,
             seconds,
             best.schedule,
-            self._ranked(block, timed, best, protocol) + tuple(unfit),
+            choice.ranked(self.fabric) + tuple(unfit),
             lower_bound(self.fabric, self.cuts, collective, size, root),
             best.profile,
             self.recipe(root, best.pieces),
+            choice.channels,
+            "" if policy is None else policy.name,
         )
 
-    def _ranked(
-        self,
-        block: float,
-        timed: list[tuple[float, int, _Option, str]],
-        best: _Option,
-        protocol: str,
-    ) -> tuple[Candidate, ...]:
-        """Return the best candidate of each (algorithm, protocol), fastest first, with reasons."""
-        winner = best.profile.timeline(block, PROTOCOLS[protocol])
-        kept: dict[tuple[str, str], Candidate] = {}
-        for seconds, _, option, name in sorted(timed, key=lambda t: t[:2]):
-            key = option.algorithm.name, name
-            if key in kept:
-                continue
-            reason = ""
-            if option is not best or name != protocol:
-                reason = reason_lost(
-                    winner, option.profile.timeline(block, PROTOCOLS[name]), self.fabric
-                )
-            kept[key] = Candidate(
-                option.algorithm.name,
-                name,
-                option.schedule.nchannels,
-                option.pieces,
-                seconds,
-                reason,
-            )
-        return tuple(kept.values())
+    def _seen_by(self, policy: Policy) -> Figures:
+        """Return what the policy's library would find here; raises where it does not run."""
+        if policy.name not in self._figures:
+            self._figures[policy.name] = policy.figures(self.fabric)
+        return self._figures[policy.name]
 
     def _nothing_left(self, collective: str, unfit: list[Candidate], protocols: list[str]) -> None:
         what = f"NCCL_ALGO={self._algo!r}" if protocols else f"NCCL_PROTO={self._proto!r}"
+        if not protocols and self._algo is not None:
+            what = f"NCCL_ALGO={self._algo!r} with {what}"
         if protocols and self._algo is None:
             what = f"the size of this machine ({self.fabric.nranks} ranks)"
         why = "; ".join(f"{c.algorithm}: {c.reason}" for c in unfit)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..planner import Plan
 
-__all__ = ["COLOURS", "busy_links", "draw", "save"]
+__all__ = ["COLOURS", "busy_links", "draw", "required", "save"]
 
 COLOURS: dict[str, tuple[str, str]] = {
     "gpu": ("#dbe9f9", "#1f4e8c"),
@@ -59,7 +59,7 @@ _SWITCHES = re.compile(r"leaf|spine|pod|core|group|node")
 _NAME = re.compile(r"(?:node(\d+): )?(.+) -> (.+)")
 
 
-def _required() -> None:
+def required() -> None:
     """Raise one clear error where matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
@@ -83,8 +83,7 @@ def busy_links(plan: Plan) -> dict[Key, float]:
             "draw by bandwidth, or fewer nodes"
         )
     slot = plan.block / profile.chunks
-    bandwidth = np.asarray(fabric.bandwidth)
-    busy = total / bandwidth * slot * PROTOCOLS[plan.protocol].wire / plan.time
+    busy = profile.busy(slot, PROTOCOLS[plan.protocol]) / plan.time
     found: dict[Key, float] = {}
     for link in np.flatnonzero(total).tolist():
         for key in _keys(fabric.link_name(link)):
@@ -246,7 +245,7 @@ def draw(topology: Topology, by: str = "bandwidth", plan: Plan | None = None) ->
         raise InvalidArgument("draw: by='load' needs a plan: give plan=Planner(...).plan(...)")
     if plan is not None:
         _require_same(topology, plan)
-    _required()
+    required()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure

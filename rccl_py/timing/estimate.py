@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import Protocol
-from ..schedule import I32, Phase, Schedule
+from ..schedule import Phase, Schedule
 from .memory import STAGED, Work, staged, work
+from .messages import Messages, crossing, messages, spent
 from .timeline import Part, Timeline
 
 __all__ = ["Loads", "Profile", "profile"]
@@ -42,6 +43,8 @@ class _Load:
     work: Work  # slots read, written and added at each rank
     latency: F64  # float64[3], s
     messages: F64  # s each rank spends sending
+    through: tuple[F64, F64]  # slots each rank sends, and gets
+    far: bool  # whether some leave their node
     remote: bool
 
 
@@ -49,85 +52,106 @@ class _Load:
 class Profile:
     """A schedule on a fabric, ready for any size. One entry a part, in order.
 
-    steps: int64. latency: float64[3, parts] s (hops and messages). link, memory: s per slot byte.
-    busiest: int64, the link behind `link` (-1: none). total_link: float64[nlinks], slots over the
-    whole call. rows: rows of the schedule; loaded: rows that had to be routed.
+    steps: int64. latency: float64[3, parts] s (hops and messages). link: float64[3, parts] s per
+    slot byte on the link that is busiest under each protocol; busiest: int64[3, parts], which
+    (-1: none). memory: float64[parts] s per slot byte. through: float64[parts], the most slots a
+    rank sends or gets in one repetition; window: float64[parts] B. last: slots a rank gets in the
+    last repetition and does not pass on. total_link: float64[nlinks], slots over the whole call.
+    rows: rows of the schedule; loaded: rows that had to be routed.
     """
 
     fabric: Fabric
     chunks: int
-    steps: npt.NDArray[np.int64]
+    steps: I64
     latency: F64
     link: F64
     memory: F64
-    busiest: npt.NDArray[np.int64]
+    busiest: I64
+    through: F64
+    window: F64
+    last: float
     total_link: F64
     rows: int
     loaded: int
 
-    def seconds(self, block: F64 | float, protocol: Protocol) -> F64:
-        """Return the seconds a call takes for blocks of `block` bytes, launch included."""
-        slot = np.asarray(block, dtype=np.float64)[..., None] / self.chunks
-        wire = np.maximum(self.link * slot * protocol.wire, self.memory * slot)
-        each = self.steps * (self.latency[protocol.index] + wire)
-        return np.asarray(self.fabric.launch + each.sum(axis=-1))
+    def seconds(self, block: F64 | float, protocol: Protocol, channels: int = 0) -> F64:
+        """Return the seconds a call takes for blocks of `block` bytes, launch included.
 
-    def timeline(self, block: float, protocol: Protocol) -> Timeline:
+        channels: how many share the work, 0 for as many as it takes.
+        """
+        slot = np.asarray(block, dtype=np.float64)[..., None] / self.chunks
+        wire = self.wire(slot, protocol, channels)
+        each = self.steps * (self.latency[protocol.index] + wire)
+        return np.asarray(self.fabric.launch + each.sum(axis=-1) + self.tail(slot, wire))
+
+    def wire(self, slot: F64 | float, protocol: Protocol, channels: int = 0) -> F64:
+        """Return the s one repetition of each part takes besides its latency, for slots in B."""
+        wire = np.maximum(self.link[protocol.index], self.memory) * slot
+        if channels and self.fabric.lane:
+            wire = np.maximum(wire, self.through * slot / (channels * self.fabric.lane))
+        return np.asarray(wire)
+
+    def tail(self, slot: F64 | float, wire: F64) -> F64:
+        """Return the s once a call: the first window fills, and the last block is copied out."""
+        moved = self.through * slot
+        part = np.divide(np.minimum(moved, self.window), moved, out=np.zeros_like(moved),
+                         where=moved > 0)  # fmt: skip
+        copied = np.asarray(slot * self.last / self.fabric.copy)
+        fill = (wire * part).max(axis=-1, initial=0.0)
+        return np.asarray(fill + copied.reshape(fill.shape))
+
+    def timeline(self, block: float, protocol: Protocol, channels: int = 0) -> Timeline:
         """Return when each part runs and what bounds it, for blocks of `block` bytes."""
         slot, clock, parts = block / self.chunks, self.fabric.launch, []
+        index, wires = protocol.index, self.wire(block / self.chunks, protocol, channels)
         for i, steps in enumerate(self.steps.tolist()):
-            latency = float(self.latency[protocol.index, i])
-            link, memory = self.link[i] * slot * protocol.wire, self.memory[i] * slot
-            wire = max(link, memory)
-            bound = "latency" if latency >= wire else "link" if link >= memory else "memory"
-            at = int(self.busiest[i])
+            latency, wire = float(self.latency[index, i]), float(wires[i])
+            bound = "memory" if wire > self.link[index, i] * slot else "link"
+            bound = "latency" if latency >= wire else bound
+            at = int(self.busiest[index, i])
             seconds = float(steps * (latency + wire))
             parts.append(Part(clock, seconds, steps, bound, at if at >= 0 else None))
             clock += seconds
-        busy = self.total_link / self.fabric.bandwidth if len(self.total_link) else np.zeros(0)
+        busy = self.busy(slot, protocol)
         top = int(busy.argmax()) if busy.size and busy.max() > 0 else None
-        spent = float(busy[top] * slot * protocol.wire) if top is not None else 0.0
-        return Timeline(self.fabric.launch, tuple(parts), top, spent)
+        return Timeline(
+            self.fabric.launch,
+            tuple(parts),
+            top,
+            float(busy[top]) if top is not None else 0.0,
+            link_busy=busy,
+            tail=float(self.tail(slot, wires)),
+        )
+
+    def busy(self, slot: float, protocol: Protocol) -> F64:
+        """Return the s each link is used over the whole call: float64[nlinks]."""
+        return np.asarray(self.total_link * self.fabric.pace[protocol.index] * slot)
 
 
-_Columns = tuple[I32, I32, I64]
-"""src, dst, slots moved, of the messages of a phase."""
-
-
-def _messages(phase: Phase) -> _Columns:
-    """Return the phase's messages: neighbouring rows with the same two ends are one."""
-    every = [m.rows for m in phase.moves]
-    src, dst = (np.concatenate([getattr(r, end) for r in every]) for end in ("src", "dst"))
-    count = np.concatenate([r.count for r in every]).astype(np.int64)
-    if len(src) < 2:
-        return src, dst, count
-    starts = np.flatnonzero((src[1:] != src[:-1]) | (dst[1:] != dst[:-1])) + 1
-    starts = np.concatenate([[0], starts])
-    return src[starts], dst[starts], np.add.reduceat(count, starts)
-
-
-def _load(fabric: Fabric, messages: _Columns) -> _Load:
+def _load(fabric: Fabric, sent: Messages) -> _Load:
     n, link = fabric.nranks, np.zeros(fabric.nlinks)
     latency, sending, bounced = np.zeros(3), np.zeros(n), np.zeros(n)
-    all_src, all_dst, count = messages
-    remote = all_src != all_dst
+    remote = sent.src != sent.dst
+    out = np.bincount(sent.src, weights=sent.slots * remote, minlength=n)
+    into = np.bincount(sent.dst, weights=sent.slots * remote, minlength=n)
+    leaves = bool((fabric.node[sent.src] != fabric.node[sent.dst]).any())
     # Where flows choose their way by what else is sent, all of them are handed over at once.
-    block = len(all_src) if fabric.together else _BLOCK
-    for start in range(0, len(all_src), max(block, 1)):
-        part = slice(start, start + block)
-        src, dst = all_src[part], all_dst[part]
-        routes = fabric.routes(src, dst, count[part].astype(np.float64))
-        weight = count[part][routes.row] * routes.share
+    block = len(sent.src) if fabric.together else _BLOCK
+    for start in range(0, len(sent.src), max(block, 1)):
+        part = sent.part(slice(start, start + block))
+        src, dst, slots, fan = part
+        routes = fabric.routes(src, dst, slots.astype(np.float64))
+        weight = slots[routes.row] * routes.share * crossing(fabric, fan, routes)
         link += np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
-        far = remote[part]
+        far = remote[start : start + block]
         if far.any():
             latency = np.maximum(latency, fabric.latency(src[far], dst[far]).max(axis=1))
-            spent = fabric.message(src[far], dst[far])
-            sending += np.bincount(src[far], weights=spent, minlength=n)
+            sending += np.bincount(src[far], weights=spent(fabric, part.part(far)), minlength=n)
             detour = staged(fabric, src, dst)
             if detour is not None:
-                bounced += np.bincount(dst, weights=STAGED * count[part] * detour, minlength=n)
-    return _Load(link, Work(bounced, np.zeros(n)), latency, sending, bool(remote.any()))
+                bounced += np.bincount(dst, weights=STAGED * slots * detour, minlength=n)
+    moved = Work(bounced, np.zeros(n))
+    return _Load(link, moved, latency, sending, (out, into), leaves, bool(remote.any()))
 
 
 def _chained(fabric: Fabric, phase: Phase) -> F64:
@@ -168,6 +192,8 @@ def _summed(parts: list[_Load]) -> _Load:
             total.work.plus(part.work),
             np.maximum(total.latency, part.latency),
             total.messages + part.messages,
+            (total.through[0] + part.through[0], total.through[1] + part.through[1]),
+            total.far or part.far,
             total.remote or part.remote,
         )
     return total
@@ -202,19 +228,21 @@ class Loads:
         return tuple(id(m.rows) for m in phase.moves)
 
     def _single(self, phase: Phase) -> _Load:
-        src, dst, count = _messages(phase)
+        sent = messages(phase)
         # The same ends in other proportions are the same routes: scale what is known.
-        unit = int(np.gcd.reduce(count))
+        unit = int(np.gcd.reduce(sent.slots))
+        least = sent._replace(slots=sent.slots // unit)
         digest = blake2b(digest_size=16)
-        for column in (src, dst, count // unit):
+        for column in least if sent.fan.any() else least[:3]:
             digest.update(np.ascontiguousarray(column).data)
         load = self._by_content.get(digest.digest())
         if load is None:
-            load = _load(self.fabric, (src, dst, count // unit))
+            load = _load(self.fabric, least)
             self._by_content[digest.digest()] = load
-            self.loaded += len(src)
+            self.loaded += len(sent.src)
         own = work(self.fabric.nranks, phase).plus(load.work, unit)
-        return replace(load, link=load.link * unit, work=own)
+        through = load.through[0] * unit, load.through[1] * unit
+        return replace(load, link=load.link * unit, work=own, through=through)
 
     def forget_objects(self) -> None:
         """Let go of the phases seen; their loads stay, by content."""
@@ -222,51 +250,83 @@ class Loads:
         self._kept.clear()
 
 
+def own_of(phase: Phase, schedule: Schedule) -> float:
+    """Return the slots of its own that a rank copies to where they stay: its block of the output.
+
+    Handing on all of the output is no copy: it is reduced into, or sent from where it is.
+    """
+    most = max(float(np.bincount(m.rows.src, weights=m.rows.count).max()) for m in phase.moves)
+    return most if most < schedule.layout.outputs * schedule.layout.chunks else 0.0
+
+
+def last_of(phase: Phase, nranks: int) -> float:
+    """Return the most slots a rank gets in one repetition where it gets one message a channel.
+
+    Then what gets them is one kernel that sent before; several at once are got by kernels of
+    their own while others send.
+    """
+    rows = [m.rows for m in phase.moves]
+    src, dst, count, channel = (
+        np.concatenate([getattr(r, c) for r in rows]).astype(np.int64)
+        for c in ("src", "dst", "count", "channel")
+    )
+    if any(r.switched for r in rows):
+        return 0.0
+    far = src != dst
+    ends = np.unique((channel[far] * nranks + src[far]) * nranks + dst[far])
+    into = ends // nranks // nranks * nranks + ends % nranks
+    if len(np.unique(into)) < len(into):
+        return 0.0
+    got = np.bincount(dst[far], weights=count[far], minlength=1)
+    return float(got.max())
+
+
 def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> Profile:
     """Return the Profile of `schedule` on `fabric`; `loads` carries what earlier ones routed."""
     loads = loads or Loads(fabric)
     before = loads.loaded
-    steps, latency, link, memory, busiest = [], [], [], [], []
     total, carried, rows = np.zeros(fabric.nlinks), Work.nothing(fabric.nranks), 0
-    rate = 1.0 / fabric.bandwidth
+    parts: list[tuple[int, F64, F64, float, I64, float, float]] = []
+    last, own = None, 0.0
     for phase in schedule.phases():
         if not phase.moves:
             continue
         load = loads.of_phase(phase)
         rows += phase.steps * sum(len(m.rows.src) for m in phase.moves)
         if not load.remote:
-            if _reads_input(phase, schedule):
-                continue
-            carried = carried.plus(load.work, phase.steps)
+            if not _reads_input(phase, schedule):
+                carried = carried.plus(load.work, phase.steps)
+            else:
+                own = max(own, own_of(phase, schedule))
             continue
         total += load.link * phase.steps
-        busy = load.link * rate
-        at = int(busy.argmax())
-        steps.append(phase.steps)
+        busy = load.link * fabric.pace
+        at, last = busy.argmax(axis=1), phase
         hops = load.latency
         if phase.steps > 1 and len(phase.moves) == 1:
             hops = _chained(fabric, phase) / phase.steps
-        latency.append(hops + load.messages.max())
-        link.append(busy[at])
         # What was carried is spread over the steps it streams behind.
-        memory.append(load.work.plus(carried, 1 / phase.steps).seconds(fabric))
-        busiest.append(at)
+        memory = load.work.plus(carried, 1 / phase.steps).seconds(fabric)
+        most = max(float(way.max()) for way in load.through)
+        parts.append((phase.steps, hops + load.messages.max(), busy[np.arange(3), at], memory, at,
+                      most, fabric.window(far=load.far)))  # fmt: skip
         carried = Work.nothing(fabric.nranks)
     if carried:
-        steps.append(1)
-        latency.append(np.zeros(3))
-        link.append(0.0)
-        memory.append(carried.seconds(fabric))
-        busiest.append(-1)
-    stacked = np.array(latency).reshape(-1, 3).T
+        nothing, memory = np.zeros(3), carried.seconds(fabric)
+        parts.append((1, nothing, nothing, memory, np.full(3, -1, dtype=np.int64), 0.0, 0.0))
+    columns = list(zip(*parts)) if parts else [[] for _ in range(7)]
+    steps, latency, link, memories, busiest, through, window = (np.array(c) for c in columns)
     return Profile(
         fabric,
         schedule.layout.chunks,
-        np.array(steps, dtype=np.int64),
-        stacked,
-        np.array(link),
-        np.array(memory),
-        np.array(busiest, dtype=np.int64),
+        steps.astype(np.int64),
+        latency.reshape(-1, 3).T,
+        link.reshape(-1, 3).T,
+        memories,
+        busiest.astype(np.int64).reshape(-1, 3).T,
+        through,
+        window,
+        own if last is None else max(own, last_of(last, fabric.nranks)),
         total,
         rows,
         loads.loaded - before,

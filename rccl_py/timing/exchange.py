@@ -74,20 +74,25 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
     key, at = np.unique(owner * fabric.nlinks + routes.link, return_inverse=True)
     load = np.bincount(at, weights=size[far][routes.row] * routes.share, minlength=len(key))
     owner, link = np.divmod(key, fabric.nlinks)
-    busy = load / fabric.bandwidth[link]
-    busiest = np.zeros(count)
-    np.maximum.at(busiest, owner, busy)
-    names = list(PROTOCOLS)
-    wires = np.array([PROTOCOLS[name].wire for name in names])
-    order = [PROTOCOLS[name].index for name in names]
-    total = latency[order] + np.maximum(busiest * wires[:, None], memory)
+    busy = load * fabric.pace[:, link]
+    busiest = np.zeros((3, count))
+    for p in range(3):
+        np.maximum.at(busiest[p], owner, busy[p])
+    wire = np.maximum(busiest, memory)
+    # What a rank moves at most has filled a window before it is handed on.
+    moved = np.maximum(_most(count, which, there, size[far]), _most(count, which, back, size[far]))
+    window = np.full(count, fabric.window(far=False))
+    window[which[fabric.node[there] != fabric.node[back]]] = fabric.window(far=True)
+    part = np.divide(np.minimum(moved, window), moved, out=np.zeros(count), where=moved > 0)
+    names = sorted(PROTOCOLS, key=lambda name: PROTOCOLS[name].index)
+    total = latency + wire * (1.0 + part)
     best = total.argmin(axis=0)
     ends = np.searchsorted(owner, np.arange(count + 1))
     return [
         Exchange(
             float(fabric.launch + spent[g] + total[best[g], g]),
-            float(fabric.launch + spent[g] + latency[order[best[g]], g]),
-            Busy(link[a:b], busy[a:b] * wires[best[g]]),
+            float(fabric.launch + spent[g] + total[best[g], g] - wire[best[g], g]),
+            Busy(link[a:b], busy[best[g], a:b]),
             names[best[g]],
         )
         for g, (a, b) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist()))

@@ -56,6 +56,10 @@ class Work:
     def __bool__(self) -> bool:
         return bool(self.moved.any() or self.reduced.any())
 
+    def each(self, fabric: Fabric) -> F64:
+        """Return the s a byte of each unit takes every rank: float64[nranks]."""
+        return np.maximum(self.moved / fabric.memory, self.reduced / fabric.reduction)
+
     def seconds(self, fabric: Fabric) -> float:
         """Return the s a byte of each unit takes the rank that needs longest."""
         # Without a rate of its own a device adds as fast as it reads two inputs and writes one.
@@ -76,5 +80,8 @@ def work(nranks: int, phase: Phase) -> Work:
         total += np.bincount(r.src, weights=r.count, minlength=nranks)
         total += np.bincount(r.dst, weights=r.count * ~reduces, minlength=nranks)
         into = np.bincount(r.dst, weights=r.count * reduces, minlength=nranks)
+        if r.switched:  # the sum arrives: it is written, not added
+            target = np.maximum(target, into)
+            continue
         target, added = np.maximum(target, 2.0 * into), added + into
     return Work(total + target, added)

@@ -76,6 +76,11 @@ def _domain(node: nx.DiGraph) -> Domain:
         port_raw=np.array([p.bandwidth for p in ports], dtype=np.float64),
         port_latency=np.array([p.latency for p in ports], dtype=np.float64).reshape(-1, 3).T,
         port_message=np.array([p.message for p in ports], dtype=np.float64),
+        wire=np.array([link.wire for link in g.column("link")]).reshape(-1, 3).T,
+        port_wire=np.array([p.wire for p in ports]).reshape(-1, 3).T,
+        window=max((link.window for link in g.column("link")), default=0.0),
+        port_window=max((p.window for p in ports), default=0.0),
+        multicast=min((link.multicast for link in g.column("link") if link.coherent), default=0.0),
     )
 
 
@@ -215,7 +220,10 @@ def _lowered(topology: Topology, place: np.ndarray) -> Fabric:
         topology.device.launch,
         topology.device.memory,
         topology.device.reduction_rate,
+        topology.device.copy_rate,
+        topology.device.lane,
         _first_use(topology, graphs),
+        topology.device.arch,
     )
     _require_reachable(fabric)
     return fabric

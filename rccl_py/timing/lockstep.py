@@ -1,0 +1,100 @@
+"""The estimate as a Timeline of messages: all ranks begin every repetition together.
+
+Owns the replay of an estimate, for those who ask it for detail, and the question whether engines
+must agree. The seconds are the profile's; nothing is timed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..fabric import F64, Fabric
+from ..links import Protocol
+from ..schedule import Schedule
+from .estimate import Profile
+from .log import Log
+from .stages import stages
+from .timeline import Part, Timeline, Transfers
+from .wires import Wires, wires
+
+__all__ = ["even", "lockstep"]
+
+
+def lockstep(
+    schedule: Schedule,
+    known: Profile,
+    block: float,
+    protocol: Protocol,
+    channels: int = 0,
+    *,
+    detail: bool = False,
+    arrival: F64 | None = None,
+) -> Timeline:
+    """Return the estimate; ranks that call late keep all others waiting.
+
+    Raises InvalidUsage where detail asks for more messages than are kept.
+    """
+    line = known.timeline(block, protocol, channels)
+    if arrival is not None:
+        late = float(arrival.max())
+        parts = tuple(replace(part, start=part.start + late) for part in line.parts)
+        line = replace(line, launch=line.launch + late, parts=parts)
+    if detail:
+        line = replace(line, transfers=_replayed(schedule, known.fabric, block, protocol, line))
+    return line
+
+
+def _replayed(
+    schedule: Schedule, fabric: Fabric, block: float, protocol: Protocol, line: Timeline
+) -> Transfers:
+    """Return the messages of all parts. A flight that the estimate ends early is cut there."""
+    slot = block / schedule.layout.chunks
+    log, before = Log(fabric.nlinks, slot), -1
+    for number, (part, stage) in enumerate(zip(line.parts, stages(schedule, fabric), strict=True)):
+        found = wires(stage, fabric, protocol, slot)
+        log.room_for(stage.steps * len(stage.src), schedule.collective)
+        if not len(stage.src):
+            continue
+        each = part.seconds / part.steps
+        last = int((found.lead + found.wire + found.latency).argmax())
+        for step in range(part.steps):
+            after = np.full(len(stage.src), before, dtype=np.int64)
+            start = _start(part, step, each) + found.lead
+            until = _start(part, step + 1, each)
+            before = int(log.add(found, number, step, start, after, until)[last])
+    return log.transfers()
+
+
+def _start(part: Part, step: int, each: float) -> float:
+    return part.start + step * each
+
+
+def even(schedule: Schedule, fabric: Fabric, protocol: Protocol) -> bool:
+    """Return whether in every stage all ranks send and hear, and all messages take as long.
+
+    Then no rank is ever ahead of another, and an engine that knows who waits for whom finds what
+    one that makes all wait finds. True of any size: seconds on the wire are proportional to it.
+    """
+    return all(
+        _is_even(wires(stage, fabric, protocol, 1.0), fabric.nranks)
+        for stage in stages(schedule, fabric)
+    )
+
+
+def _is_even(found: Wires, nranks: int) -> bool:
+    stage = found.stage
+    if not len(stage.src):
+        return _alike(found.idle)
+    first = stage.channel.astype(np.int64) * nranks
+    sends, hears = np.unique(first + stage.src), np.unique(first + stage.dst)
+    return (
+        np.array_equal(sends, hears)
+        and len(np.unique(sends % nranks)) == nranks
+        and all(_alike(times) for times in (found.wire, found.latency, found.lead))
+    )
+
+
+def _alike(times: F64) -> bool:
+    return bool(np.ptp(times) <= 1e-12 * times.max()) if len(times) else True

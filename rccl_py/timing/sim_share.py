@@ -1,0 +1,242 @@
+"""Max-min fair sharing of resources by flows, where something has changed and nowhere else.
+
+Owns rates. A resource whose members could all go as fast as alone is not crowded and joins no one:
+flows are looked at together only through crowded resources. Among those (progressive filling) all
+rates rise alike, in bytes a second, until a resource is full or a flow goes as fast as alone; that
+one keeps its rate, the others rise on::
+
+    link 7 |## a ##|## b ##|          a and b: half of link 7 each
+    link 9 |## b ##|#### c #####|     c: what b leaves of link 9
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .sim_agenda import push
+from .sim_jit import compiled
+from .sim_state import FRESH, MARK, ONE, TOUCHED, State
+
+__all__ = ["join", "leave", "share", "touch"]
+
+_LEVEL = 1 + 1e-12  # resources that are full within this of each other are full together
+
+
+@compiled
+def touch(s: State, number: int) -> None:
+    """Have a resource looked at before time goes on."""
+    resource = s.resource[number]
+    if not resource["touched"]:
+        resource["touched"] = 1
+        s.touched[s.n[TOUCHED]] = number
+        s.n[TOUCHED] += 1
+
+
+@compiled
+def join(s: State, number: int, time: float) -> None:
+    """Put a flow on its resources; it moves once they are shared anew."""
+    flow = s.flow[number]
+    flow["left"] = flow["nbytes"]
+    flow["since"] = time
+    flow["rate"] = 0.0
+    flow["due"] = flow["held"] = -1
+    s.fresh[s.n[FRESH]] = number
+    s.n[FRESH] += 1
+    for u in range(flow["first_use"], s.flow[number + 1]["first_use"]):
+        use = s.use[u]
+        resource = s.resource[use["resource"]]
+        use["before"] = -1
+        use["next"] = resource["first"]
+        if resource["first"] >= 0:
+            s.use[resource["first"]]["before"] = u
+        resource["first"] = u
+        resource["members"] += 1
+        resource["demand"] += np.int64(flow["alone"] * use["seconds"] * ONE)
+        touch(s, use["resource"])
+
+
+@compiled
+def leave(s: State, number: int, time: float) -> None:
+    """Take a flow off its resources."""
+    flow = s.flow[number]
+    _count(s, number, time)
+    flow["due"] = -1
+    for u in range(flow["first_use"], s.flow[number + 1]["first_use"]):
+        use = s.use[u]
+        resource = s.resource[use["resource"]]
+        if use["before"] >= 0:
+            s.use[use["before"]]["next"] = use["next"]
+        else:
+            resource["first"] = use["next"]
+        if use["next"] >= 0:
+            s.use[use["next"]]["before"] = use["before"]
+        resource["members"] -= 1
+        resource["demand"] -= np.int64(flow["alone"] * use["seconds"] * ONE)
+        touch(s, use["resource"])
+
+
+@compiled
+def _count(s: State, number: int, time: float) -> None:
+    """Move a flow on to `time`, and count what it waited for others."""
+    flow = s.flow[number]
+    passed = time - flow["since"]
+    flow["since"] = time
+    flow["left"] = max(flow["left"] - flow["rate"] * passed, 0.0)
+    u = flow["held"]
+    if u >= 0:
+        waited = passed * (1.0 - flow["rate"] / flow["alone"])
+        s.resource[s.use[u]["resource"]]["queued"] += waited
+        if len(s.waited):
+            s.waited[u] += waited
+
+
+@compiled
+def share(s: State, time: float) -> None:
+    """Give rates to all that what has changed since the last time can have changed."""
+    s.n[MARK] += 1
+    touched, fresh = s.n[TOUCHED], s.n[FRESH]
+    for i in range(touched):
+        resource = s.resource[s.touched[i]]
+        was = resource["crowded"]
+        if resource["full"] < 1.0:
+            resource["crowded"] = resource["members"] > 0
+        else:  # every member's demand may be one unit too small
+            resource["crowded"] = resource["demand"] > ONE + resource["members"]
+        resource["touched"] = was or resource["crowded"]
+    for i in range(fresh):
+        if s.flow[s.fresh[i]]["mark"] != s.n[MARK]:
+            _together(s, s.fresh[i], time)
+    for i in range(touched):
+        resource = s.resource[s.touched[i]]
+        u = resource["first"] if resource["touched"] else -1
+        while u >= 0:
+            if s.flow[s.use[u]["flow"]]["mark"] != s.n[MARK]:
+                _together(s, s.use[u]["flow"], time)
+            u = s.use[u]["next"]
+        resource["touched"] = 0
+    s.n[TOUCHED] = s.n[FRESH] = 0
+
+
+@compiled
+def _together(s: State, seed: int, time: float) -> None:
+    """Give rates to all flows joined to this one by crowded resources."""
+    members, resources = _reached(s, seed)
+    least = np.inf
+    for i in range(members):
+        flow = s.flow[s.members[i]]
+        _count(s, s.members[i], time)
+        flow["due"] = flow["held"] = -1
+        flow["rate"] = -1.0 if resources else flow["alone"]
+        least = min(least, flow["alone"])
+    if resources:
+        _fill(s, members, resources, least)
+    first, end = seed, np.inf
+    before = s.members[members - 1]
+    for i in range(members):
+        number = s.members[i]
+        flow = s.flow[number]
+        s.flow[before]["ring"] = number
+        before = number
+        if flow["rate"] > 0.0:
+            ends = time + flow["left"] / flow["rate"]
+            if ends < end:
+                first, end = number, ends
+    if end < np.inf:
+        s.flow[first]["due"] = push(s, end, len(s.delay) + first)
+
+
+@compiled
+def _reached(s: State, seed: int) -> tuple[int, int]:
+    """Fill s.members and s.shared with what is joined to a flow; return how many of each."""
+    mark = s.n[MARK]
+    s.members[0] = seed
+    s.flow[seed]["mark"] = mark
+    members, resources, i = 1, 0, 0
+    while i < members:
+        number = s.members[i]
+        i += 1
+        for u in range(s.flow[number]["first_use"], s.flow[number + 1]["first_use"]):
+            resource = s.resource[s.use[u]["resource"]]
+            if resource["crowded"] and resource["mark"] != mark:
+                resource["mark"] = mark
+                s.shared[resources] = s.use[u]["resource"]
+                resources += 1
+                v = resource["first"]
+                while v >= 0:
+                    other = s.use[v]["flow"]
+                    if s.flow[other]["mark"] != mark:
+                        s.flow[other]["mark"] = mark
+                        s.members[members] = other
+                        members += 1
+                    v = s.use[v]["next"]
+    return members, resources
+
+
+@compiled
+def _fill(s: State, members: int, resources: int, least: float) -> None:
+    """Raise all rates together; least: B/s of the flow that is slowest alone."""
+    for k in range(resources):
+        resource = s.resource[s.shared[k]]
+        resource["left"], resource["want"], resource["open"] = resource["full"], 0.0, 0
+        u = resource["first"]
+        while u >= 0:
+            resource["want"] += s.use[u]["seconds"]
+            resource["open"] += 1
+            u = s.use[u]["next"]
+    todo = members
+    while todo > 0:
+        level = np.inf
+        for k in range(resources):
+            level = min(level, _level(s.resource[s.shared[k]]))
+        if least <= level:
+            least = np.inf
+            for i in range(members):
+                flow = s.flow[s.members[i]]
+                if flow["rate"] < 0.0 and flow["alone"] <= level:
+                    _fix(s, s.members[i], flow["alone"], -1)
+                    todo -= 1
+                elif flow["rate"] < 0.0:
+                    least = min(least, flow["alone"])
+        else:
+            todo -= _stop(s, resources, level)
+
+
+@compiled
+def _level(resource: np.void) -> float:
+    """Return the rate at which a resource is full, B/s."""
+    if resource["open"] == 0:
+        return np.inf
+    return max(resource["left"], 0.0) / resource["want"]
+
+
+@compiled
+def _stop(s: State, resources: int, level: float) -> int:
+    """Stop the flows on all resources that are full at `level`; return how many."""
+    full = 0
+    for k in range(resources):
+        if _level(s.resource[s.shared[k]]) <= level * _LEVEL:
+            s.shared[k], s.shared[full] = s.shared[full], s.shared[k]
+            full += 1
+    stopped = 0
+    for k in range(full):
+        u = s.resource[s.shared[k]]["first"]
+        while u >= 0:
+            if s.flow[s.use[u]["flow"]]["rate"] < 0.0:
+                _fix(s, s.use[u]["flow"], level, u)
+                stopped += 1
+            u = s.use[u]["next"]
+    return stopped
+
+
+@compiled
+def _fix(s: State, number: int, rate: float, held: int) -> None:
+    """Give a flow its rate, and its resources what is left."""
+    flow = s.flow[number]
+    flow["rate"] = rate
+    flow["held"] = held
+    for u in range(flow["first_use"], s.flow[number + 1]["first_use"]):
+        resource = s.resource[s.use[u]["resource"]]
+        if resource["crowded"]:
+            resource["left"] -= rate * s.use[u]["seconds"]
+            resource["want"] -= s.use[u]["seconds"]
+            resource["open"] -= 1

@@ -1,0 +1,190 @@
+"""A schedule made ready to be timed message by message: what every engine but the estimate reads.
+
+Owns Stage: the messages of one repetition of a phase with their routes, and what each rank's
+memory has to do. Knows no size and no protocol: an engine multiplies. The rules are those of
+rccl_py.timing.estimate, so that engines differ only in what waits for what:
+
+* a stage is a phase that crosses links; phases of local rows only are carried to the next stage
+  (kernels work slice by slice), or left as a last stage without messages
+* rows of a phase with the same two ends and channel are one message
+* routes are looked up once a set of rows, however often the set repeats
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fabric import F64, Fabric
+from ..links import Protocol
+from ..schedule import I32, Phase, Schedule
+from .memory import STAGED, Work, staged, work
+from .messages import Messages, crossing, fans, spent
+
+__all__ = ["Stage", "Uses", "stages", "uses"]
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stage:
+    """`steps` repetitions of the same messages, one entry a message.
+
+    src, dst : int32[m], ranks. slots : int64[m], slots moved a repetition. channel : int32[m].
+    ptr : int64[m + 1], link : int64[k], share : float64[k]: message i puts share[e] of its bytes
+    on link[e] for e in ptr[i]:ptr[i + 1]. latency : float64[3, m] s of the hop under each
+    protocol. lead : float64[nranks], s a rank spends on its messages before their first byte.
+    memory : float64[nranks], s per byte of a slot that a rank's memory and adders need for one
+    repetition; it goes on while the messages do.
+    """
+
+    steps: int
+    src: I32
+    dst: I32
+    slots: I64
+    channel: I32
+    ptr: I64
+    link: I64
+    share: F64
+    latency: F64
+    lead: F64
+    memory: F64
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Uses:
+    """What each message takes of what is shared, every resource giving 1 s of itself a second.
+
+    Message i keeps resource[e] busy for seconds[e] per byte of a slot, e in ptr[i]:ptr[i + 1].
+    Resources are numbered: the fabric's links first, then the memory of every rank.
+    """
+
+    ptr: I64
+    resource: I64
+    seconds: F64
+    count: int
+
+
+def uses(stage: Stage, fabric: Fabric, protocol: Protocol) -> Uses:
+    """Return the resources that the messages of `stage` share under `protocol`.
+
+    A rank's memory work is divided over its messages by their slots, so that it is done when they
+    are: the busiest resource's seconds are what the estimate calls max(link, memory).
+    """
+    m, nlinks = len(stage.src), fabric.nlinks
+    row = np.repeat(np.arange(m), np.diff(stage.ptr))
+    wire = stage.slots[row] * stage.share * fabric.pace[protocol.index, stage.link]
+    touched = np.bincount(stage.src, weights=stage.slots, minlength=fabric.nranks)
+    touched += np.bincount(stage.dst, weights=stage.slots, minlength=fabric.nranks)
+    each = np.divide(stage.memory, touched, out=np.zeros(fabric.nranks), where=touched > 0)
+    rows = np.concatenate([row, np.arange(m), np.arange(m)])
+    resource = np.concatenate([stage.link, nlinks + stage.src, nlinks + stage.dst])
+    seconds = np.concatenate([wire, stage.slots * each[stage.src], stage.slots * each[stage.dst]])
+    used = seconds > 0
+    rows, resource, seconds = rows[used], resource[used], seconds[used]
+    order = np.argsort(rows, kind="stable")
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=m))])
+    return Uses(ptr, resource[order], seconds[order], nlinks + fabric.nranks)
+
+
+def stages(schedule: Schedule, fabric: Fabric) -> Iterator[Stage]:
+    """Yield the stages of `schedule` on `fabric`, in order."""
+    known: dict[tuple[int, ...], Stage] = {}
+    kept: list[Phase] = []  # what is named by its objects is kept, so that the names stay its own
+    carried = Work.nothing(fabric.nranks)
+    for phase in schedule.phases():
+        if not phase.moves:
+            continue
+        key = tuple(id(m.rows) for m in phase.moves)
+        if not any((m.rows.src != m.rows.dst).any() for m in phase.moves):
+            if not _reads_input(phase, schedule):
+                carried = carried.plus(work(fabric.nranks, phase), phase.steps)
+            continue
+        if key not in known:
+            known[key] = _stage(fabric, phase)
+            kept.append(phase)
+        own = work(fabric.nranks, phase).plus(_bounced(fabric, known[key]))
+        total = own.plus(carried, 1 / phase.steps)
+        yield _with(known[key], phase.steps, total.each(fabric))
+        carried = Work.nothing(fabric.nranks)
+    if carried:
+        yield _with(_nothing(fabric), 1, carried.each(fabric))
+
+
+def _reads_input(phase: Phase, schedule: Schedule) -> bool:
+    """Return whether a local phase only hands the input on: kernels read it where they need it."""
+    first_other = int(schedule.layout.output())
+    return all((m.slots(0)[0] < first_other).all() for m in phase.moves)
+
+
+def _with(stage: Stage, steps: int, memory: F64) -> Stage:
+    return Stage(
+        steps,
+        stage.src,
+        stage.dst,
+        stage.slots,
+        stage.channel,
+        stage.ptr,
+        stage.link,
+        stage.share,
+        stage.latency,
+        stage.lead,
+        memory,
+    )
+
+
+def _nothing(fabric: Fabric) -> Stage:
+    none, zero = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
+    idle = np.zeros(fabric.nranks)
+    start = np.zeros(1, dtype=np.int64)
+    return Stage(1, none, none, zero, none, start, zero, np.zeros(0), np.zeros((3, 0)), idle, idle)
+
+
+def _stage(fabric: Fabric, phase: Phase) -> Stage:
+    """Return the stage of one repetition, without its memory."""
+    every = [m.rows for m in phase.moves]
+    src, dst, count, channel = (
+        np.concatenate([np.asarray(getattr(r, c), dtype=np.int64) for r in every])
+        for c in ("src", "dst", "count", "channel")
+    )
+    fan, far, n = fans(phase, src, dst), src != dst, fabric.nranks
+    # One message a channel and pair of ends; adding up and handing on stay apart.
+    name = ((channel[far] * 3 + np.sign(fan[far]) + 1) * n + src[far]) * n + dst[far]
+    key, first, at = np.unique(name, return_index=True, return_inverse=True)
+    slots = np.bincount(at, weights=count[far], minlength=len(key)).astype(np.int64)
+    source, target, lane, fan = (c[far][first] for c in (src, dst, channel, fan))
+    sent = Messages(source.astype(np.int32), target.astype(np.int32), slots, fan)
+    routes = fabric.routes(sent.src, sent.dst, slots.astype(np.float64))
+    share = routes.share * crossing(fabric, fan, routes)
+    order = np.argsort(routes.row, kind="stable")
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(routes.row, minlength=len(key)))])
+    # Channels between the same two ranks post one message: the rank's time is spent once.
+    once = np.unique((np.sign(fan) * n + source) * n + target, return_index=True)[1]
+    posted = sent.part(once)
+    lead = np.bincount(posted.src, weights=spent(fabric, posted), minlength=n)
+    return Stage(
+        1,
+        sent.src,
+        sent.dst,
+        slots,
+        lane.astype(np.int32),
+        ptr.astype(np.int64),
+        routes.link[order].astype(np.int64),
+        np.asarray(share[order], dtype=np.float64),
+        fabric.latency(sent.src, sent.dst),
+        lead,
+        np.zeros(n),
+    )
+
+
+def _bounced(fabric: Fabric, stage: Stage) -> Work:
+    """Return the work of the staging buffers that a stage's messages pass."""
+    detour = staged(fabric, stage.src, stage.dst)
+    total = Work.nothing(fabric.nranks)
+    if detour is None:
+        return total
+    moved = np.bincount(stage.dst, weights=STAGED * stage.slots * detour, minlength=fabric.nranks)
+    return Work(moved, total.reduced)

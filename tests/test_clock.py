@@ -1,0 +1,203 @@
+"""The clock equals a loop over every message of every repetition, in plain Python."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from helpers import algorithm, machine, raw_links, recipe_of, switched
+
+from rccl_py import Planner, load, lower
+from rccl_py.collectives import COLLECTIVES
+from rccl_py.errors import InvalidUsage
+from rccl_py.links import PROTOCOLS
+from rccl_py.timing import profile
+from rccl_py.timing.clock import clock
+from rccl_py.timing.log import Log
+from rccl_py.timing.maxplus import Members, repeated
+from rccl_py.timing.stages import stages, uses
+
+MACHINES = {
+    "mesh": lambda: lower(load("mi300x-8")),
+    "unequal links": lambda: lower(load("mi250x-4")),
+    "switch": lambda: lower(load("h100-8"), 5),
+    "rails": lambda: lower(load("h100-8", nodes=2), [*range(4), *range(8, 12)]),
+    "leaves": lambda: lower(load("mi300x-8", nodes=3, network="leaf-spine", leaf_nodes=2,
+                                 oversubscription=4), [*range(4), *range(8, 12), *range(16, 20)]),
+    "one rank": lambda: lower(load("mi300x-8"), 1),
+}  # fmt: skip
+
+
+@cache
+def planner(name):
+    return Planner(MACHINES[name]())
+
+
+def arrivals(kind, n):
+    if kind == "together":
+        return None
+    late = np.random.default_rng(n).random(n) * 20e-6
+    return late if kind == "scattered" else np.where(np.arange(n) == n // 2, 30e-6, 0.0)
+
+
+def slow(schedule, fabric, block, protocol, arrival=None):
+    """The rules of waiting, one message after another; the s the call takes."""
+    slot, n = block / schedule.layout.chunks, fabric.nranks
+    late = [0.0] * n if arrival is None else arrival.tolist()
+    ready = [fabric.launch + a for a in late]
+    for stage in stages(schedule, fabric):
+        if not len(stage.src):
+            ready = [t + m * slot for t, m in zip(ready, stage.memory.tolist())]
+            continue
+        use, total = uses(stage, fabric, protocol), {}
+        for e, s in zip(use.resource.tolist(), use.seconds.tolist()):
+            total[e] = total.get(e, 0.0) + s * slot
+        entries = [use.resource[a:b].tolist() for a, b in zip(use.ptr, use.ptr[1:])]
+        wire = [max((total[e] for e in own), default=0.0) for own in entries]
+        hop, lead = stage.latency[protocol.index].tolist(), stage.lead.tolist()
+        ends = list(zip(stage.channel.tolist(), stage.src.tolist(), stage.dst.tolist()))
+        clocks = {(c, r): ready[r] for c, src, dst in ends for r in (src, dst)}
+        for _ in range(stage.steps):
+            after = dict(clocks)
+            for (c, src, dst), w, latency in zip(ends, wire, hop):
+                pushed = clocks[c, src] + lead[src] + w
+                after[c, src] = max(after[c, src], pushed)
+                after[c, dst] = max(after[c, dst], pushed + latency)
+            clocks = after
+        for (_, r), t in clocks.items():
+            ready[r] = max(ready[r], t)
+    return max(ready)
+
+
+@pytest.mark.parametrize("late", ["together", "scattered", "one"])
+@pytest.mark.parametrize("collective", list(COLLECTIVES))
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_clock_equals_a_loop_over_every_message(name, collective, late):
+    own = planner(name)
+    options, _ = own._built(collective, own.fabric.nranks - 1)
+    for i, option in enumerate(options):
+        if option.pieces > 4:
+            continue
+        protocol = list(PROTOCOLS.values())[i % 3]
+        block = (0, 1000.0, 3e7)[i % 3]
+        arrival = arrivals(late, own.fabric.nranks)
+        found = clock(option.schedule, own.fabric, block, protocol, arrival=arrival)
+        expected = slow(option.schedule, own.fabric, block, protocol, arrival)
+        assert found.seconds == pytest.approx(expected, rel=1e-9), option.algorithm.name
+        assert found.ends.max() == pytest.approx(found.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("late", ["together", "scattered", "one"])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 30, 64])
+def test_a_ring_over_uneven_hops_equals_the_loop_for_any_size(n, late):
+    fabric = lower(load("h100-8", nodes=8), n)
+    schedule = algorithm("allreduce", "ring").build(recipe_of(n, one_ring=n > 12))
+    arrival = arrivals(late, n)
+    for block in (64.0, 1e8):
+        found = clock(schedule, fabric, block, PROTOCOLS["Simple"], arrival=arrival)
+        expected = slow(schedule, fabric, block, PROTOCOLS["Simple"], arrival)
+        assert found.seconds == pytest.approx(expected, rel=1e-9)
+
+
+def one_by_one(members, clocks, steps):
+    for _ in range(steps):
+        clocks = members.once(clocks)
+    return clocks
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_many_repetitions_of_rings_at_once_are_each_of_them(seed):
+    rng = np.random.default_rng(seed)
+    k, steps = int(rng.integers(1, 300)), int(rng.integers(2, 3000))
+    onward = rng.permutation(k)  # rings of several lengths, some of one member
+    stay = rng.choice([1.0, 2.0, 2.0 * (1 + 1e-15), 3.5], k)
+    members = Members.of(stay, np.arange(k), onward, stay + rng.choice([0.0, 0.1, 0.5, 2.0], k))
+    clocks = rng.random(k) * rng.choice([0.0, 20.0, 2000.0])
+    expected = one_by_one(members, clocks, steps)
+    np.testing.assert_allclose(repeated(members, clocks, steps), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_many_repetitions_of_any_waits_at_once_are_each_of_them(seed):
+    rng = np.random.default_rng(seed)
+    k, arcs, steps = (int(rng.integers(1, most)) for most in (40, 90, 2000))
+    src, dst = rng.integers(0, k, (2, arcs))
+    cost = rng.choice([1.0, 2.0, rng.random()], arcs)
+    members = Members.of(rng.choice([0.0, 1.0, 0.3], k), src, dst, cost)
+    clocks = rng.random(k) * rng.choice([0.0, 3.0])
+    expected = one_by_one(members, clocks, steps)
+    np.testing.assert_allclose(repeated(members, clocks, steps), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "alltoall", "broadcast", "gather"])
+@pytest.mark.parametrize("name", ["unequal links", "rails", "leaves"])
+def test_messages_are_kept_without_changing_the_time(name, collective):
+    own = planner(name)
+    for option in own._built(collective, 0)[0]:
+        if option.pieces > 4:
+            continue
+        arrival = arrivals("scattered", own.fabric.nranks)
+        args = option.schedule, own.fabric, 1e6, PROTOCOLS["LL128"]
+        line = clock(*args, arrival=arrival, detail=True)
+        assert line.seconds == pytest.approx(clock(*args, arrival=arrival).seconds, rel=1e-12)
+        moved = line.transfers
+        assert (np.diff(moved.start) >= 0).all()
+        assert (moved.pushed >= moved.start).all() and (moved.end >= moved.pushed).all()
+        let = moved.after >= 0
+        before = moved.after[let]
+        came = moved.dst[before] == moved.src[let]
+        ready = np.where(came, moved.end[before], moved.pushed[before])
+        assert (came | (moved.src[before] == moved.src[let])).all()
+        assert (moved.start[let] >= ready - 1e-15).all()
+        sent = sum(s.steps * s.slots.sum() for s in stages(option.schedule, own.fabric))
+        slot = 1e6 / option.schedule.layout.chunks
+        assert moved.nbytes.sum() == pytest.approx(sent * slot)
+
+
+def test_no_rank_waits_for_one_it_does_not_hear_from():
+    own = planner("rails")
+    schedule = algorithm("broadcast", "direct-oneshot").build(recipe_of(8))
+    args = schedule, own.fabric, 1e6, PROTOCOLS["Simple"]
+    leaf, others = 6, np.arange(8) != 6
+    calm, held = clock(*args), clock(*args, arrival=np.where(others, 0.0, 1.0))
+    np.testing.assert_allclose(held.ends[others], calm.ends[others], rtol=1e-12)
+    assert held.ends[leaf] == pytest.approx(own.fabric.launch + 1.0)
+
+
+def test_a_late_rank_delays_a_ring_by_no_more_than_it_is_late():
+    fabric = lower(load("h100-8", nodes=4))
+    schedule = algorithm("allreduce", "ring").build(recipe_of(32, one_ring=True))
+    calm = clock(schedule, fabric, 1e6, PROTOCOLS["LL"]).seconds
+    for late in (1e-6, 1e-4, 1e-2):
+        held = clock(schedule, fabric, 1e6, PROTOCOLS["LL"],
+                     arrival=np.where(np.arange(32) == 7, late, 0.0)).seconds  # fmt: skip
+        assert max(calm, fabric.launch + late) <= held <= (calm + late) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("n", [4, 1000])
+def test_a_ring_on_one_switch_takes_the_closed_form(tmp_path, n):
+    fabric = lower(load(machine(tmp_path, switched() + raw_links(up=50.0), n)))
+    schedule = algorithm("allreduce", "ring").build(recipe_of(n, one_ring=True))
+    block, latency = float(1 << 30), 1e-6
+    line = clock(schedule, fabric, block, PROTOCOLS["Simple"])
+    closed = 2 * (n - 1) * (latency + block / (n * 50e9))
+    assert line.seconds - fabric.launch == pytest.approx(closed, rel=1e-3)
+    assert [part.steps for part in line.parts] == [n - 1, n - 1]
+
+
+def test_ten_thousand_ranks_and_their_twenty_thousand_steps_are_the_estimate():
+    fabric = lower(load("mi300x-8-x12500-three-tier"), 10_000)
+    schedule = algorithm("allreduce", "ring").build(recipe_of(10_000, one_ring=True))
+    args = float(1 << 30), PROTOCOLS["LL"]
+    known = profile(schedule, fabric)
+    line, bound = clock(schedule, fabric, *args), known.timeline(*args)
+    assert 0.9 * bound.seconds < line.seconds <= bound.seconds
+    np.testing.assert_allclose(line.link_busy, bound.link_busy, rtol=1e-9)
+
+
+def test_more_messages_than_are_kept_are_refused_with_a_way_out():
+    log = Log(4, 1.0, most=10)
+    log.room_for(10, "allreduce")
+    with pytest.raises(InvalidUsage, match=r"more than 10 .*ask without detail"):
+        log.room_for(11, "allreduce")
