@@ -59,6 +59,9 @@ def links() -> str:
             _short(link.usable / 1e9),
             " / ".join(_short(t * 1e6) for t in link.latency),
             _short(link.message * 1e6),
+            " / ".join(_short(p) for p in link.parts) if any(p != 1 for p in link.parts) else "-",
+            _short(link.window / 1024) if link.window else "-",
+            _short(link.multicast) if link.multicast else "-",
             f"{_short(link.hop * 1e9)} ({link.hop_source})" if link.hop else "-",
             "yes" if link.coherent else "no",
             link.source,
@@ -66,8 +69,8 @@ def links() -> str:
         for link in LINKS.values()
     ]
     heads = ("link", "medium", "raw GB/s", "framing", "measured remainder", "usable GB/s",
-             "hop us: LL / LL128 / Simple", "message us", "switch ns", "load/store",
-             "source")  # fmt: skip
+             "hop us: LL / LL128 / Simple", "message us", "part: LL / LL128 / Simple",
+             "window KiB", "multicast", "switch ns", "load/store", "source")  # fmt: skip
     return _table(heads, rows)
 
 
@@ -82,6 +85,8 @@ def devices() -> str:
             _short(d.reduction_rate / 1e12, 3),
             f"{_short(d.launch * 1e6)} / {_short(d.graph_launch * 1e6)}",
             _short(d.message * 1e6),
+            _short(d.copy / 1e9) if d.copy else "-",
+            _short(d.lane / 1e9) if d.lane else "-",
             f"{d.engines} x {_short(d.engine / 1e9, 3)}" if d.engines else "-",
             f"{d.page >> 20} MiB",
             "yes" if d.p2p else "no",
@@ -91,7 +96,8 @@ def devices() -> str:
         for d in DEVICES.values()
     ]  # fmt: skip
     heads = ("device", "arch", "memory TB/s", "reduction TB/s", "launch / graph us", "message us",
-             "copy engines x GB/s", "page", "PCIe P2P", "own link", "source")  # fmt: skip
+             "kernel copy GB/s", "channel GB/s", "copy engines x GB/s", "page", "PCIe P2P",
+             "own link", "source")  # fmt: skip
     return _table(heads, rows)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from pathlib import Path
 
 import pytest
 from mpirun import mpirun
@@ -80,6 +82,14 @@ def test_one_file_for_two_things_is_refused(capsys, tmp_path, flag):
     code = main([*TEXT.split(), flag, path, "--trace", path])
     assert code == 2
     assert f"{flag} and --trace both name '{path}': give two files" in capsys.readouterr().err
+
+
+def test_the_python_of_the_docs_makes_a_trace():
+    docs = Path(__file__).parents[1] / "docs" / "trace.md"
+    (code,) = re.findall(r"```python\n(.*?)```", docs.read_text(), re.S)
+    names: dict = {}
+    exec(compile(code, str(docs), "exec"), names)
+    assert json.loads(names["text"])["otherData"]["bytes"] == 64 << 20
 
 
 @pytest.mark.mpi

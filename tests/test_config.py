@@ -23,7 +23,7 @@ RANGES = {
     "graph_stream_ordering": (0, 1), "num_rma_sig": (0, 2**31 - 1),
     "n_channels_per_net_peer": (1, 2**30),
 }  # fmt: skip
-TEXTS = ("net_name", "comm_name", "algo", "proto", "flight_dir")
+TEXTS = ("net_name", "comm_name", "algo", "proto", "policy", "flight_dir")
 NAMES = [field.name for field in fields(Config)]
 
 

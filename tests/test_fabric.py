@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import networkx as nx
@@ -168,6 +169,74 @@ def test_without_a_spine_other_rails_are_reached_through_a_peer(tmp_path):
     names = [fabric.link_name(k) for k in fabric.routes(np.array([0]), np.array([5])).link]
     assert not any("spine" in name for name in names)
     assert "node0: nic1 -> leaf1" in names and "node0: plane0 -> gpu1" in names
+
+
+@pytest.fixture
+def unlike_links(monkeypatch):
+    """Give every kind of link figures of its own, so that none can stand for another."""
+    for k, (name, link) in enumerate(sorted(LINKS.items())):
+        parts = 0.9 - k / 100, 0.8 + k / 1000, 0.7 + k / 500
+        monkeypatch.setitem(LINKS, name, replace(link, parts=parts, window=1e5 + k))
+
+
+@pytest.mark.parametrize("made", CASES.values(), ids=CASES)
+def test_a_byte_keeps_a_link_busy_for_its_bytes_on_the_wire_over_the_bandwidth(
+    made, tmp_path, unlike_links
+):
+    topology = made(tmp_path)
+    fabric, graph, joined = lower(topology), topology.graph(), topology.nodes > 1
+    assert fabric.pace.shape == (3, fabric.nlinks)
+    wired = fabric.cables + 2 * fabric.ports
+    for link in range(wired):
+        kind = graph.edges[edge_of(fabric, link, joined)]["link"]
+        wanted = np.array(kind.wire) / fabric.bandwidth[link]
+        assert fabric.pace[:, link] == pytest.approx(wanted), fabric.link_name(link)
+    if fabric.nlinks > wired:  # the network carries what NICs have framed
+        nic = graph.edges[edge_of(fabric, fabric.cables, joined)]["link"]
+        wanted = np.outer(nic.wire, 1 / fabric.bandwidth[wired:])
+        assert fabric.pace[:, wired:] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("made", CASES.values(), ids=CASES)
+def test_a_window_is_the_widest_of_the_links_that_are_crossed(made, tmp_path, unlike_links):
+    topology = made(tmp_path)
+    fabric = lower(topology)
+    inside = [d["link"].window for _, _, d in topology.node.edges(data=True)]
+    assert fabric.window(far=False) == max(inside, default=0.0)
+    if fabric.ports:
+        nic = topology.graph().edges[edge_of(fabric, fabric.cables, True)]["link"]
+        assert fabric.window(far=True) == nic.window
+
+
+def test_the_links_that_leave_for_a_switch_are_those_from_accelerators_to_it(topology):
+    fabric = lower(topology)
+    names = [fabric.link_name(k) for k in np.flatnonzero(fabric.leaving)]
+    switches = sum(d["kind"] == "switch" for _, d in topology.node.nodes(data=True))
+    assert len(names) == topology.nodes * topology.gpus_per_node * switches
+    assert all("gpu" in name.rpartition(" -> ")[0].rpartition(": ")[2] for name in names)
+    assert not any("gpu" in name.rpartition(" -> ")[2] for name in names)
+
+
+NO_MULTICAST = {
+    "links that only forward": "scale_up: {switch: {link: nvlink3, lanes: 12, switches: 6, hop: 0us}}",
+    "another make": "scale_up: {switch: {link: ualink-200g, lanes: 4, switches: 4, hop: 0us}}",
+    "no switch at all": "scale_up: {mesh: {link: nvlink4}}",
+    "pairs": "scale_up: {pairs: [{link: nvlink4, pairs: [[0, 1], [1, 2], [2, 3], [3, 0]]}]}",
+}
+
+
+@pytest.mark.parametrize("text", NO_MULTICAST.values(), ids=NO_MULTICAST)
+def test_only_switches_of_links_that_say_so_multicast(text, tmp_path):
+    assert lower(load(machine(tmp_path, SWITCHED))).multicast == LINKS["nvlink4"].multicast > 0
+    assert lower(load(machine(tmp_path, text))).multicast == 0
+
+
+def test_a_fabric_multicasts_as_well_as_its_worst_node():
+    fabric = lower(load("h100-8", nodes=2))
+    for part in (0.5, 0.0):
+        worse = replace(fabric.domain, multicast=part)
+        both = replace(fabric, domains=(fabric.domain, worse), kind=np.array([0, 1]))
+        assert both.multicast == part
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 11])

@@ -53,6 +53,28 @@ def test_every_figure_of_a_link_is_in_range_and_has_a_source(link: LinkType):
     assert 0 <= link.hop < 1e-5 and 1 <= link.replay_slowdown < 1.0001
 
 
+@each_link
+def test_what_a_collective_gets_of_a_link_is_in_range(link: LinkType):
+    assert all(0 < part <= 1 for part in link.parts) and 0 <= link.window < 1 << 26
+    assert 0 <= link.multicast <= 1 and (link.multicast == 0 or link.coherent)
+
+
+@each_link
+def test_a_byte_takes_its_flags_and_what_its_protocol_leaves_of_a_link(link: LinkType):
+    carried = 4 / 8, 120 / 128, 1.0  # data of what is sent: LL's words, LL128's lines, all
+    assert [wire * part for wire, part in zip(link.wire, link.parts)] == pytest.approx(
+        [1 / c for c in carried])  # fmt: skip
+    half = replace(link, parts=tuple(part / 2 for part in link.parts))
+    assert half.wire == pytest.approx([2 * wire for wire in link.wire])
+
+
+def test_only_nvlink_from_the_fourth_on_has_switches_that_add_up():
+    assert {name for name, link in LINKS.items() if link.multicast} >= {"nvlink4", "nvlink5"}
+    assert not any(link.multicast for name, link in LINKS.items()
+                   if link.medium != "nvlink" or name in ("nvlink1", "nvlink2", "nvlink3")
+                   )  # fmt: skip
+
+
 @pytest.mark.parametrize("text", [
     *(link.source for link in LINKS.values()), *(link.remainder_source for link in LINKS.values()),
     *(d.source for d in DEVICES.values()), *(s.source for s in SWITCHES.values()),
@@ -101,6 +123,8 @@ def test_a_ualink_station_is_four_lanes():
 def test_every_figure_of_a_device_is_in_range_and_has_a_source(device: Device):
     assert DEVICES[device.name] is device and device.source and device.scale_up in LINKS
     assert 0 < device.graph_launch <= device.launch < 1e-3
+    # A copy within memory reads and writes; a channel is a part of the kernel that does it.
+    assert 0 < device.copy_rate <= device.memory / 2 and 0 <= device.lane <= device.copy_rate
     assert 0 < device.reduction_rate < device.memory
     assert not device.peak or 0.5 < device.memory / device.peak <= 1
     assert device.engines >= 0 and device.page >= 4096 and device.page & (device.page - 1) == 0
@@ -244,6 +268,32 @@ def tables() -> ModuleType:
 def test_the_page_shows_the_figures_of_today(tables):
     text = tables.PAGE.read_text(encoding="utf-8")
     assert tables.page(text) == text, "python docs/tables.py > links.md; mv links.md docs/links.md"
+
+
+def cell(page: str, row: str, column: str) -> str:
+    """Return one cell of the table of `page` that has this row and this column."""
+    heads: list[str] = []
+    for line in page.splitlines():
+        cells = [c.strip() for c in line.strip("|").split("|")] if line.startswith("|") else []
+        if cells and not heads:
+            heads = cells
+        elif cells and cells[0] == f"`{row}`" and column in heads:
+            return cells[heads.index(column)]
+        heads = heads if cells else []
+    raise AssertionError((row, column))
+
+
+def test_the_page_shows_what_a_collective_gets_only_where_that_is_said(tables, monkeypatch):
+    plain = replace(LINKS["nvlink4"], parts=(1.0, 1.0, 1.0), window=0.0, multicast=0.0)
+    said = replace(plain, parts=(0.25, 0.5, 0.75), window=3 << 18, multicast=0.625)
+    shown = "part: LL / LL128 / Simple", "window KiB", "multicast"
+    for link, wanted in ((plain, ["-"] * 3), (said, ["0.25 / 0.5 / 0.75", "768", "0.625"])):
+        monkeypatch.setitem(tables.LINKS, "nvlink4", link)
+        assert [cell(tables.links(), "nvlink4", column) for column in shown] == wanted
+    for copy, lane, wanted in ((0.0, 0.0, ["-", "-"]), (1.5e12, 2.5e10, ["1500", "25"])):
+        monkeypatch.setitem(tables.DEVICES, "h100", replace(DEVICES["h100"], copy=copy, lane=lane))
+        found = [cell(tables.devices(), "h100", c) for c in ("kernel copy GB/s", "channel GB/s")]
+        assert found == wanted
 
 
 def test_every_source_is_cited(tables):

@@ -36,7 +36,11 @@ def outputs(notebook: Any) -> dict[str, list[tuple[str, str]]]:
 
 
 def test_there_are_notebooks():
-    assert [path.stem for path in NOTEBOOKS] == ["first_look", "topology_exploration"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "algorithm_choice",
+        "first_look",
+        "topology_exploration",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from trace_messages import fabric, jumble, ring, timeline
 from trace_processor import NEEDS, Opened, opened
 
+from rccl_py import Planner
 from rccl_py.links import PROTOCOLS
-from rccl_py.report.trace import chrome_trace
+from rccl_py.report.trace import chrome_trace, plan_trace
 from rccl_py.timing.timeline import Transfers
 
 SIMPLE = PROTOCOLS["Simple"]
@@ -116,3 +119,26 @@ def test_a_big_run_is_cut_and_what_is_left_is_exact(trace_processor):
         from {SLICES} where process.name = 'ranks' group by src""")  # fmt: skip
     assert 10 <= len(found) < 64
     assert {row[1:] for row in found} == {(100, 100 * 2_000)}
+
+
+@pytest.mark.parametrize("engine", ["clock", "simulate"])
+def test_what_an_engine_timed_is_what_sql_finds(trace_processor, engine):
+    plan = Planner(fabric("mi300x-8", 2)).plan("allreduce", 8 << 20)
+    line = plan.timed(engine, detail=True)
+    db = trace_processor(plan_trace(plan, line).encode())
+    nothing_dropped(db)
+    moved = line.transfers
+    start, pushed = (np.rint(t * 1e9).astype(np.int64) for t in (moved.start, moved.pushed))
+    found = db.rows(f"""
+        select process.name as process, count(*), sum(dur) from {SLICES}
+        where process.name in ('call', 'ranks') group by process order by process""")  # fmt: skip
+    call = np.rint(1e9 * np.array([line.seconds, line.launch])).astype(int).sum()
+    assert found == [("call", 2, call), ("ranks", len(moved), (pushed - start).sum())]
+
+
+def test_the_sql_of_the_docs_tells_the_time_of_each_link(trace_processor):
+    docs = Path(__file__).parents[1] / "docs" / "trace.md"
+    (sql,) = re.findall(r"```sql\n(.*?)```", docs.read_text(), re.S)
+    found = trace_processor(text_of(ring(8, 14)).encode()).rows(sql)
+    assert len(found) == 8
+    assert {row[1:] for row in found} == {(14, 28.0)}

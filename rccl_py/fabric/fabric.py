@@ -42,10 +42,10 @@ class Fabric:
     accelerator of each rank, counted over all nodes. wiring: the links between the NICs' switches,
     None for one node. staged: peers' NICs are used so that a message leaves on the rail it arrives
     on (PXN). hop: s per switch. launch: s per call. memory: B/s of one accelerator's memory (read
-    + write); reduction: B/s of reduced output. copy: B/s a kernel copies within its own
-    memory. lane: B/s one channel of a kernel moves, 0 where that is no limit. first_use: this, bytes of a new buffer, the ranks
-    that rank 0 exchanges data with, to the s its registration adds to the first call. arch: of the
-    accelerators, a gfx name or an sm number, "" where none is known.
+    + write); reduction: B/s of reduced output. copy: B/s a kernel copies within its own memory.
+    lane: B/s one channel of a kernel moves, 0 where that is no limit. first_use: this, bytes of a
+    new buffer, the ranks that rank 0 exchanges data with, to the s its registration adds to the
+    first call. arch: of the accelerators, a gfx name or an sm number, "" where none is known.
     """
 
     name: str

@@ -4,7 +4,9 @@ Owns the cuts tried and the volume each collective must send over them. A cut is
 and the links its traffic to the others must cross. Sets tried: single ranks, the islands left
 when links below each capacity are removed, nodes, leaves. Sources: "Allgather on any capacitated
 graph" (ForestColl's cut formula), and for allreduce also the unicast volume between the groups of
-a partition, 2 (P - 1) M over the capacity leaving them.
+a partition, 2 (P - 1) M over the capacity leaving them. Inside a domain whose switches add up and
+multicast that volume need not cross: there only the cuts and the partitions into nodes, leaves
+and pods count.
 """
 
 from __future__ import annotations

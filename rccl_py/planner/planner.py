@@ -65,10 +65,14 @@ class Planner:
         self._algo, self._proto, self._channels = algo, proto, max_channels
         self._loads = Loads(fabric)
         self._plans: dict[tuple[str, float, int, str], Plan] = {}
-        self.policy = policy_named(text(policy, "policy")) if isinstance(policy, str) else policy
+        self.policy: Policy | None = None
+        if isinstance(policy, Policy):
+            self.policy = policy
+        elif policy is not None:
+            self.policy = policy_named(text(policy, "policy"))
         self._figures: dict[str, Figures] = {}
         if self.policy is not None:
-            self._seen_by(self.policy)
+            self.figures(self.policy)
         self._options: dict[tuple[str, int], tuple[list[Option], list[Candidate]]] = {}
         for name in COLLECTIVES:  # an unknown token is an error now, not at the first call
             allowed_algorithms(algo, name)
@@ -238,7 +242,7 @@ class Planner:
         size = spec.size(block, n)
         choice = Choice(self.fabric.name, collective, block, timed)
         if policy is not None:
-            pick = policy.pick(self._seen_by(policy), collective, size)
+            pick = policy.pick(self.figures(policy), collective, size)
             choice = choice.following(policy.name, pick, self._channels)
         seconds, _, best, protocol = choice.taken
         return Plan(
@@ -261,7 +265,7 @@ class Planner:
             "" if policy is None else policy.name,
         )
 
-    def _seen_by(self, policy: Policy) -> Figures:
+    def figures(self, policy: Policy) -> Figures:
         """Return what the policy's library would find here; raises where it does not run."""
         if policy.name not in self._figures:
             self._figures[policy.name] = policy.figures(self.fabric)

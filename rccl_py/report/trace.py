@@ -56,6 +56,7 @@ def plan_trace(plan: Plan, timeline: Timeline, *, limit: int = LIMIT) -> str:
         "protocol": plan.protocol,
         "channels": plan.nchannels,
         "pieces": plan.pieces,
+        **({"policy": plan.policy} if plan.policy else {}),
     }
     fabric, protocol = plan.profile.fabric, PROTOCOLS[plan.protocol]
     return chrome_trace(timeline, fabric, protocol, about, limit=limit)

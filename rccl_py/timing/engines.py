@@ -26,7 +26,7 @@ from .clock import clock
 from .estimate import Profile, profile
 from .lockstep import even, lockstep
 from .simulate import MAX_EVENTS, simulate
-from .timeline import Timeline
+from .timeline import Timeline, Transfers
 
 __all__ = ["ENGINES", "MAX_EVENTS", "timed"]
 
@@ -78,6 +78,8 @@ def timed(
         line = lockstep(schedule, known, block, protocol, channels, detail=detail, arrival=late)
     slot = block / schedule.layout.chunks
     tail = float(known.tail(slot, known.wire(slot, protocol, channels)))
+    if detail and line.transfers is None:  # nothing was sent
+        line = replace(line, transfers=Transfers.joined([]))
     return replace(line, engine=engine, why=why, tail=tail, arrival=late, nranks=fabric.nranks)
 
 

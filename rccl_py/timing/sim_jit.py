@@ -23,7 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def compiled(function: F) -> F:
     """Return the function, compiled into whoever calls it."""
-    made: F = function if numba is None else numba.njit(function, error_model="numpy")
+    if numba is None:
+        return function
+    made: F = numba.njit(
+        function, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False
+    )
     return made
 
 

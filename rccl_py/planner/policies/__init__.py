@@ -42,6 +42,12 @@ POLICIES: dict[str, Policy] = {
             partial(rccl.pick, rccl.Release(msccl=False, windows=True)),
         ),
         Policy(
+            "rccl-2.26",
+            "RCCL of ROCm 7.0 to 7.2: its tuning models, with MSCCL allreduce on one node of 8",
+            ("gfx",),
+            partial(rccl.pick, rccl.Release(msccl=True, windows=True)),
+        ),
+        Policy(
             "rccl-2.22",
             "RCCL of ROCm 6.3: MSCCL allreduce on one node of 8 MI300, no LL128",
             ("gfx",),

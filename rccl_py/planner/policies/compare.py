@@ -60,7 +60,7 @@ def compared(
     best = planner.plan_by(None, collective, block, root)
     found = []
     for policy in policies:
-        pick = policy.pick(planner.fabric, collective, best.size)
+        pick = policy.pick(planner.figures(policy), collective, best.size)
         plan = planner.plan_by(policy, collective, block, root)
         found.append(Comparison(policy.name, pick, plan, best))
     return found

@@ -15,10 +15,8 @@ to 176 GB/s above 16 MiB (AMD ROCm blog, 2025-03-02).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from ...errors import InvalidUsage
@@ -67,6 +65,9 @@ class Release:
 
 @cache
 def _tables() -> dict[str, Any]:
+    import json  # loaded with the tables: most planners follow no policy
+    from importlib.resources import files
+
     text = files(__package__).joinpath("rccl_tuning.json").read_text(encoding="utf-8")
     models: dict[str, Any] = json.loads(text)["models"]
     return models
@@ -187,7 +188,7 @@ def _one_node(f: Figures, collective: str, part: float) -> str | None:
 def _direct(release: Release, f: Figures, collective: str, size: float) -> Pick | None:
     """Return the pick of what goes ahead of the table: MSCCL, and peer-to-peer algorithms."""
     if release.msccl and collective == "allreduce" and f.nodes == 1 and f.ranks == 8:
-        for above, most, name, protocol, channels in _MSCCL if f.arch.startswith("gfx94") else ():
+        for above, most, name, protocol, channels in _MSCCL if _new(f) else ():
             if above < size <= most:
                 return Pick(name, protocol, channels, None, stand_ins(collective, name))
     if not release.windows or not _new(f):
