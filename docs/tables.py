@@ -60,6 +60,7 @@ def links() -> str:
             " / ".join(_short(t * 1e6) for t in link.latency),
             _short(link.message * 1e6),
             " / ".join(_short(p) for p in link.parts) if any(p != 1 for p in link.parts) else "-",
+            _short(link.spread) if link.spread != 1 else "-",
             _short(link.window / 1024) if link.window else "-",
             _short(link.multicast) if link.multicast else "-",
             f"{_short(link.hop * 1e9)} ({link.hop_source})" if link.hop else "-",
@@ -70,7 +71,7 @@ def links() -> str:
     ]
     heads = ("link", "medium", "raw GB/s", "framing", "measured remainder", "usable GB/s",
              "hop us: LL / LL128 / Simple", "message us", "part: LL / LL128 / Simple",
-             "window KiB", "multicast", "switch ns", "load/store", "source")  # fmt: skip
+             "to many", "window KiB", "multicast", "switch ns", "load/store", "source")  # fmt: skip
     return _table(heads, rows)
 
 
@@ -86,7 +87,7 @@ def devices() -> str:
             f"{_short(d.launch * 1e6)} / {_short(d.graph_launch * 1e6)}",
             _short(d.message * 1e6),
             _short(d.copy / 1e9) if d.copy else "-",
-            _short(d.lane / 1e9) if d.lane else "-",
+            " / ".join(_short(r / 1e9) for r in d.per_channel) if any(d.per_channel) else "-",
             f"{d.engines} x {_short(d.engine / 1e9, 3)}" if d.engines else "-",
             f"{d.page >> 20} MiB",
             "yes" if d.p2p else "no",
@@ -96,8 +97,8 @@ def devices() -> str:
         for d in DEVICES.values()
     ]  # fmt: skip
     heads = ("device", "arch", "memory TB/s", "reduction TB/s", "launch / graph us", "message us",
-             "kernel copy GB/s", "channel GB/s", "copy engines x GB/s", "page", "PCIe P2P",
-             "own link", "source")  # fmt: skip
+             "kernel copy GB/s", "channel GB/s: LL / LL128 / Simple",
+             "copy engines x GB/s", "page", "PCIe P2P", "own link", "source")  # fmt: skip
     return _table(heads, rows)
 
 

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers import algorithm, built, divisors, recipe_of, steps_of
+from helpers import algorithm, built, divisors, many_rings, recipe_of, steps_of
 
 from rccl_py.algorithms import ALGORITHMS, FAMILIES, algorithms_of
 from rccl_py.algorithms.flat import depths
@@ -282,6 +282,20 @@ def test_two_level_trees_cross_between_nodes_only_from_head_to_head(count, g):
         crossing = child[child // g != tree[child] // g]
         assert len(child) == count * g - 1 and len(crossing) == count - 1
         assert set(crossing % g) <= {t // 2} and set(tree[crossing] % g) <= {t // 2}
+
+
+@pytest.mark.parametrize("count, g", [(1, 4), (2, 3), (3, 5), (4, 8)])
+def test_inside_a_node_the_trees_follow_the_rings_in_turn_from_their_head_on(count, g):
+    nodes, rings = np.arange(count * g).reshape(count, g), many_rings(g)[0]
+    trees = two_level_trees(nodes, np.arange(g), count * g, rings)
+    for t, tree in enumerate(trees):
+        head, ring = t // 2, rings[t // 2 % len(rings)].tolist()
+        at = ring.index(head)
+        line = ring[at:] + ring[:at]
+        for child in range(count * g):
+            place = line.index(child % g)
+            if place:  # what leads a node follows other nodes' heads
+                assert tree[child] == child // g * g + line[place - 1]
 
 
 def test_names_are_unique_and_every_collective_has_several_algorithms():

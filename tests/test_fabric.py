@@ -176,7 +176,8 @@ def unlike_links(monkeypatch):
     """Give every kind of link figures of its own, so that none can stand for another."""
     for k, (name, link) in enumerate(sorted(LINKS.items())):
         parts = 0.9 - k / 100, 0.8 + k / 1000, 0.7 + k / 500
-        monkeypatch.setitem(LINKS, name, replace(link, parts=parts, window=1e5 + k))
+        own = replace(link, parts=parts, window=1e5 + k, spread=0.95 - k / 200)
+        monkeypatch.setitem(LINKS, name, own)
 
 
 @pytest.mark.parametrize("made", CASES.values(), ids=CASES)
@@ -191,21 +192,26 @@ def test_a_byte_keeps_a_link_busy_for_its_bytes_on_the_wire_over_the_bandwidth(
         kind = graph.edges[edge_of(fabric, link, joined)]["link"]
         wanted = np.array(kind.wire) / fabric.bandwidth[link]
         assert fabric.pace[:, link] == pytest.approx(wanted), fabric.link_name(link)
+        assert fabric.spread[link] == kind.spread, fabric.link_name(link)
     if fabric.nlinks > wired:  # the network carries what NICs have framed
         nic = graph.edges[edge_of(fabric, fabric.cables, joined)]["link"]
         wanted = np.outer(nic.wire, 1 / fabric.bandwidth[wired:])
         assert fabric.pace[:, wired:] == pytest.approx(wanted)
+        assert (fabric.spread[wired:] == 1).all()
 
 
 @pytest.mark.parametrize("made", CASES.values(), ids=CASES)
-def test_a_window_is_the_widest_of_the_links_that_are_crossed(made, tmp_path, unlike_links):
+def test_windows_and_what_serving_many_leaves_are_told_of_nodes_and_of_nics(
+    made, tmp_path, unlike_links
+):
     topology = made(tmp_path)
     fabric = lower(topology)
-    inside = [d["link"].window for _, _, d in topology.node.edges(data=True)]
-    assert fabric.window(far=False) == max(inside, default=0.0)
+    kinds = [d["link"] for _, _, d in topology.node.edges(data=True)]
+    assert fabric.window(far=False) == max((kind.window for kind in kinds), default=0.0)
+    assert fabric.least_spread(far=False) == min((kind.spread for kind in kinds), default=1.0)
     if fabric.ports:
         nic = topology.graph().edges[edge_of(fabric, fabric.cables, True)]["link"]
-        assert fabric.window(far=True) == nic.window
+        assert (fabric.window(far=True), fabric.least_spread(far=True)) == (nic.window, nic.spread)
 
 
 def test_the_links_that_leave_for_a_switch_are_those_from_accelerators_to_it(topology):
@@ -218,11 +224,12 @@ def test_the_links_that_leave_for_a_switch_are_those_from_accelerators_to_it(top
 
 
 NO_MULTICAST = {
-    "links that only forward": "scale_up: {switch: {link: nvlink3, lanes: 12, switches: 6, hop: 0us}}",
+    "links that only forward":
+        "scale_up: {switch: {link: nvlink3, lanes: 12, switches: 6, hop: 0us}}",
     "another make": "scale_up: {switch: {link: ualink-200g, lanes: 4, switches: 4, hop: 0us}}",
     "no switch at all": "scale_up: {mesh: {link: nvlink4}}",
     "pairs": "scale_up: {pairs: [{link: nvlink4, pairs: [[0, 1], [1, 2], [2, 3], [3, 0]]}]}",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", NO_MULTICAST.values(), ids=NO_MULTICAST)

@@ -55,7 +55,8 @@ def test_every_figure_of_a_link_is_in_range_and_has_a_source(link: LinkType):
 
 @each_link
 def test_what_a_collective_gets_of_a_link_is_in_range(link: LinkType):
-    assert all(0 < part <= 1 for part in link.parts) and 0 <= link.window < 1 << 26
+    assert all(0 < part <= 1 for part in link.parts) and 0 < link.spread <= 1
+    assert 0 <= link.window < 1 << 26
     assert 0 <= link.multicast <= 1 and (link.multicast == 0 or link.coherent)
 
 
@@ -124,7 +125,8 @@ def test_every_figure_of_a_device_is_in_range_and_has_a_source(device: Device):
     assert DEVICES[device.name] is device and device.source and device.scale_up in LINKS
     assert 0 < device.graph_launch <= device.launch < 1e-3
     # A copy within memory reads and writes; a channel is a part of the kernel that does it.
-    assert 0 < device.copy_rate <= device.memory / 2 and 0 <= device.lane <= device.copy_rate
+    assert 0 < device.copy_rate <= device.memory / 2
+    assert all(0 <= rate <= device.copy_rate for rate in device.per_channel)
     assert 0 < device.reduction_rate < device.memory
     assert not device.peak or 0.5 < device.memory / device.peak <= 1
     assert device.engines >= 0 and device.page >= 4096 and device.page & (device.page - 1) == 0
@@ -284,16 +286,22 @@ def cell(page: str, row: str, column: str) -> str:
 
 
 def test_the_page_shows_what_a_collective_gets_only_where_that_is_said(tables, monkeypatch):
-    plain = replace(LINKS["nvlink4"], parts=(1.0, 1.0, 1.0), window=0.0, multicast=0.0)
-    said = replace(plain, parts=(0.25, 0.5, 0.75), window=3 << 18, multicast=0.625)
-    shown = "part: LL / LL128 / Simple", "window KiB", "multicast"
-    for link, wanted in ((plain, ["-"] * 3), (said, ["0.25 / 0.5 / 0.75", "768", "0.625"])):
+    plain = replace(LINKS["nvlink4"], parts=(1.0, 1.0, 1.0), spread=1.0, window=0.0, multicast=0.0)
+    said = replace(plain, parts=(0.25, 0.5, 0.75), spread=0.875, window=3 << 18, multicast=0.625)
+    shown = "part: LL / LL128 / Simple", "to many", "window KiB", "multicast"
+    for link, wanted in (
+        (plain, ["-"] * 4),
+        (said, ["0.25 / 0.5 / 0.75", "0.875", "768", "0.625"]),
+    ):
         monkeypatch.setitem(tables.LINKS, "nvlink4", link)
         assert [cell(tables.links(), "nvlink4", column) for column in shown] == wanted
-    for copy, lane, wanted in ((0.0, 0.0, ["-", "-"]), (1.5e12, 2.5e10, ["1500", "25"])):
-        monkeypatch.setitem(tables.DEVICES, "h100", replace(DEVICES["h100"], copy=copy, lane=lane))
-        found = [cell(tables.devices(), "h100", c) for c in ("kernel copy GB/s", "channel GB/s")]
-        assert found == wanted
+    shown = "kernel copy GB/s", "channel GB/s: LL / LL128 / Simple"
+    for copy, rates, wanted in ((0.0, (0.0, 0.0, 0.0), ["-", "-"]),
+                                (1.5e12, (1e10, 2e10, 2.5e10), ["1500", "10 / 20 / 25"])
+                                ):  # fmt: skip
+        device = replace(DEVICES["h100"], copy=copy, per_channel=rates)
+        monkeypatch.setitem(tables.DEVICES, "h100", device)
+        assert [cell(tables.devices(), "h100", column) for column in shown] == wanted
 
 
 def test_every_source_is_cited(tables):

@@ -6,7 +6,8 @@ link is full. It knows nothing of queues or arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 
@@ -16,6 +17,8 @@ from helpers import SIZES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rccl_py.fabric import Fabric
+from rccl_py.links import PROTOCOLS
 from rccl_py.timing import Busy, Task, Timetable, exchange
 from rccl_py.timing.overlap import _KEPT
 from rccl_py.topology import load, lower
@@ -269,6 +272,72 @@ def test_messages_over_one_link_share_its_bandwidth(fabric, k):
     none, one = seconds_of(fabric, (0, 1, 0)), seconds_of(fabric, (0, 1, 1 << 28))
     many = seconds_of(fabric, *[(0, 1, 1 << 28)] * k)
     assert (many - none) / (one - none) == pytest.approx(k, rel=0.02)
+
+
+def windowed(fabric: Fabric) -> Fabric:
+    """Return `fabric` with windows, and protocols that differ from link to link."""
+    made = []
+    for domain in fabric.domains:
+        odd = np.arange(domain.nlinks) % 5, np.arange(domain.nnics) % 3
+        wire, port_wire = (np.array([[2.25], [1.125], [1.0]]) * (1 + each / 8) for each in odd)
+        made.append(replace(domain, window=2e5, port_window=6e5, wire=wire, port_wire=port_wire,
+                            spread=1 - odd[0] / 16, port_spread=0.75 + odd[1] / 16))  # fmt: skip
+    return replace(fabric, domains=tuple(made))
+
+
+FABRICS = [windowed(lower(load(name, nodes=nodes), ranks)) for name, nodes, ranks in (
+    ("mi300x-8", 1, None), ("h100-8", 2, [0, 1, 5, 8, 9, 14]), ("mi250x-4", 2, [0, 1, 2, 8]),
+)]  # fmt: skip
+
+
+def slow_exchange(fabric: Fabric, rows: list[tuple[int, int, int]]) -> dict[str, tuple]:
+    """Return by protocol the seconds, and those that each link is busy, message by message."""
+    pair = {(s, d): (np.array([s], np.int32), np.array([d], np.int32)) for s, d, _ in rows}
+    link, memory, out, into, sending = Counter(), Counter(), Counter(), Counter(), Counter()
+    latency, far = [0.0] * 3, False
+    served = {(s, d) for s, d, _ in rows if s != d}
+    many = any(n > 2 for n in Counter(s for s, _ in served).values())  # one sends to three
+    for src, dst, size in rows:
+        memory[src] += size
+        memory[dst] += size
+        if src == dst:
+            continue
+        ends = pair[src, dst]
+        memory[dst] += 0 if fabric.coherent(*ends)[0] else 2 * size  # in and out of a buffer
+        routes = fabric.routes(*ends)
+        for number, share in zip(routes.link.tolist(), routes.share.tolist()):
+            link[number] += size * share / (float(fabric.spread[number]) if many else 1.0)
+        latency = [max(a, b) for a, b in zip(latency, fabric.latency(*ends)[:, 0].tolist())]
+        sending[src] += float(fabric.message(*ends)[0])
+        out[src] += size
+        into[dst] += size
+        far |= fabric.node[src] != fabric.node[dst]
+    window = max(d.port_window if far else d.window for d in fabric.domains)
+    moved = max([0, *out.values(), *into.values()])
+    filling = min(window, moved) / moved if moved else 0.0
+    first, found = fabric.launch + max(sending.values(), default=0.0), {}
+    for name, protocol in PROTOCOLS.items():
+        busy = {k: load * fabric.pace[protocol.index, k] for k, load in link.items()}
+        wire = max([0.0, *busy.values(), *(b / fabric.memory for b in memory.values())])
+        found[name] = first + latency[protocol.index] + wire * (1 + filling), busy
+    return found
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, len(FABRICS) - 1), st.lists(st.tuples(
+    st.integers(0, 7), st.integers(0, 7), st.sampled_from([0, 1, 999, 1 << 18, 1 << 22, 1 << 28])),
+    min_size=1, max_size=9))  # fmt: skip
+def test_an_exchange_takes_what_its_messages_add_up_to(number, rows):
+    fabric = FABRICS[number]
+    rows = [(src % fabric.nranks, dst % fabric.nranks, size) for src, dst, size in rows]
+    found = exchange(fabric, *(np.array(c, dtype=np.int64) for c in zip(*rows)))
+    every = slow_exchange(fabric, rows)
+    seconds, busy = every[found.protocol]
+    assert found.seconds == pytest.approx(seconds, rel=1e-12)
+    assert seconds <= min(other for other, _ in every.values()) * (1 + 1e-12)
+    used = dict(zip(found.busy.link.tolist(), found.busy.seconds.tolist()))
+    assert used == pytest.approx(busy)
+    assert fabric.launch * (1 - 1e-9) <= found.lead <= found.seconds
 
 
 def test_longer_messages_never_take_less_time(fabric):

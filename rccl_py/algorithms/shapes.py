@@ -97,17 +97,20 @@ def over_nodes(inner: Ints, heads: Ints) -> I32:
     )
 
 
-def two_level_trees(nodes: Ints, heads: Ints, n: int) -> I32:
+def two_level_trees(nodes: Ints, heads: Ints, n: int, orders: Ints | None = None) -> I32:
     """Return a pair of trees per head: a chain inside each node, double trees over the heads.
 
-    nodes : int[N, g]. heads : local indices that lead their node, one pair of trees each. This is
-    NCCL's tree for several nodes: the chain is 0 <- 1 <- 2 ... from the head on.
+    nodes : int[N, g]. heads : local indices that lead their node, one pair of trees each. orders :
+    int[k, g], rings of locals, taken in turn. This is NCCL's tree for several nodes: the chain
+    follows a ring from the head on.
     """
     count, g = nodes.shape
     inner = double_binary_tree(count)
     trees = np.full((2 * len(heads), n), -1, dtype=np.int32)
+    rings = np.arange(g)[None, :] if orders is None else np.asarray(orders)
     for h, head in enumerate(heads):
-        line = np.roll(nodes, -int(head), axis=1)
+        ring = rings[h % len(rings)]
+        line = nodes[:, np.roll(ring, -int(np.flatnonzero(ring == head)[0]))]
         for t in range(2):
             tree = trees[2 * h + t]
             if g > 1:

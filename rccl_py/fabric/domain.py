@@ -31,6 +31,7 @@ class Domain:
     that NIC and back, by attachment; wait: s the PCI hops between them add, either way.
     owner: int32[q], the attachment through which peers reach a NIC, -1 for none. wire, port_wire:
     float64[3, links or NICs], bytes that cross per byte of payload under LL, LL128 and Simple.
+    spread, port_spread: float64, the part of each link or NIC that serving many peers reaches.
     window, port_window: B that must have arrived before a receiver hands them on. multicast: the
     part of a port that transfers done by its switches get, 0 where they only forward.
     port, port_raw: B/s of each NIC's cable. port_latency: float64[3, q] s. port_message: s.
@@ -60,6 +61,8 @@ class Domain:
     port_message: F64
     wire: F64
     port_wire: F64
+    spread: F64
+    port_spread: F64
     window: float
     port_window: float
     multicast: float = 0.0

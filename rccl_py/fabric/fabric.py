@@ -43,7 +43,8 @@ class Fabric:
     None for one node. staged: peers' NICs are used so that a message leaves on the rail it arrives
     on (PXN). hop: s per switch. launch: s per call. memory: B/s of one accelerator's memory (read
     + write); reduction: B/s of reduced output. copy: B/s a kernel copies within its own memory.
-    lane: B/s one channel of a kernel moves, 0 where that is no limit. first_use: this, bytes of a
+    per_channel: B/s one channel of a kernel
+    moves under LL, LL128 and Simple, 0 where that is no limit. first_use: this, bytes of a
     new buffer, the ranks that rank 0 exchanges data with, to the s its registration adds to the
     first call. arch: of the accelerators, a gfx name or an sm number, "" where none is known.
     """
@@ -59,7 +60,7 @@ class Fabric:
     memory: float
     reduction: float
     copy: float
-    lane: float
+    per_channel: tuple[float, float, float]
     first_use: Callable[[Fabric, float, I64], float] = _nothing
     arch: str = ""
 
@@ -164,6 +165,20 @@ class Fabric:
             rest = np.tile(cables.min(axis=0), (len(self.wiring.bandwidth), 1))
             own = np.concatenate([own, cables, cables, rest])
         return np.ascontiguousarray(own.T / self.bandwidth)
+
+    @cached_property
+    def spread(self) -> F64:
+        """The part of each link that ranks which serve many peers at once reach: float64[nlinks]."""
+        own = self._by_node([d.spread for d in self.domains])
+        if self.wiring is None:
+            return own
+        cables = self._by_node([d.port_spread for d in self.domains])
+        return np.concatenate([own, cables, cables, np.ones(len(self.wiring.bandwidth))])
+
+    def least_spread(self, *, far: bool) -> float:
+        """Return the least of `spread`, inside nodes or of their NICs."""
+        kinds = [d.port_spread if far else d.spread for d in self.domains]
+        return min(float(s.min(initial=1.0)) for s in kinds)
 
     def window(self, *, far: bool) -> float:
         """Return the B that must have arrived before a receiver hands them on."""

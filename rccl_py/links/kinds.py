@@ -57,6 +57,7 @@ class LinkType:
     error_rate: float = 1e-15  # assumed, a usual target after RS(544,514)
     multicast: float = 0.0  # part of `usable` that transfers done by its switches get; 0: none
     parts: Triple = (1.0, 1.0, 1.0)  # of `usable`, that copies under each protocol keep up with
+    spread: float = 1.0  # part of `usable` that a rank reaches to many peers at once
     window: float = 0.0  # B that must have arrived before a receiver hands anything on
 
     @property
@@ -111,7 +112,8 @@ class Device:
     link. engines, engine: copy engines and what one moves, B/s. page: B its memory is mapped in.
     p2p: whether peers reach its memory over PCIe; without, data bounces off host memory. peak: B/s
     of memory by the data sheet. copy: B/s a collective's kernel copies from its own memory to its
-    own memory, all its channels together. lane: B/s that one channel moves (0: not a limit).
+    own memory, all its channels together. per_channel: B/s that one channel moves
+    under LL, LL128 and Simple (0: not a limit).
     """
 
     name: str
@@ -130,7 +132,7 @@ class Device:
     p2p: bool = True
     peak: float = 0.0
     copy: float = 0.0
-    lane: float = 0.0
+    per_channel: Triple = (0.0, 0.0, 0.0)
 
     @property
     def copy_rate(self) -> float:

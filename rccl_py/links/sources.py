@@ -43,6 +43,8 @@ SOURCES: dict[str, str] = {
     "in > 87 s): 0.3 to 0.7 us per 4 KiB page",
     "AA": "NVIDIA GPUDirect RDMA documentation: GPU pages of 64 KiB are pinned for a NIC",
     "AB": "nccl-tests on RTX 4090 (no P2P, through host memory): 16.2 or 2.6 GB/s; 2 L40S 20.1",
+    "AE": "fitted to published tables: rccl_py/links/fitted.py says which, docs/validation.md how "
+    "well",
     "AC": "kvcache-ai/Mooncake pull request 3210: registering GPU memory on EFA (p5.48xlarge)",
 }
 """Letter to source; "assumed" in a row means that there is none."""

@@ -7,6 +7,8 @@ really gives: `usable` in B/s. Without a measurement the framing is all that is 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..framing import (
     UNFRAMED,
     Framing,
@@ -21,6 +23,7 @@ from ..framing import (
     uet,
     xgmi,
 )
+from .fitted import FITTED, Fit
 from .kinds import GB, US, LinkType, Protocol, Triple
 from .switches import SWITCHES
 
@@ -50,6 +53,7 @@ _ROCE = _us(10.0, 10.0, 16.0)  # J
 _IB = _us(6.0, 6.5, 14.0)  # J, E
 _TCP = _us(20.0, 20.0, 30.0)  # assumed
 _SLINGSHOT = _us(8.0, 8.0, 14.0)  # assumed between InfiniBand and RoCE
+_EFA = _us(27.0, 27.0, 30.0)  # F
 _ICI = _us(1.0, 1.0, 1.0)  # R: below 1 us a hop; a TPU has no such protocols
 
 
@@ -65,40 +69,42 @@ def _row(
     measured: str = "",
     message: float = _SCALE_UP_MESSAGE,
     switch: str = "",
-    multicast: float = 0.0,
+    fit: Fit | None = None,
 ) -> LinkType:
     """Return a row; `usable` B/s were `measured` by a source, else the framing says them."""
     efficiency = framing.efficiency if usable is None else usable / raw
     hop = SWITCHES[switch].hop if switch else 0.0
     why = f"as {switch}: {SWITCHES[switch].source}" if switch else "no switch"
-    return LinkType(
-        name,
-        medium,
-        raw,
-        efficiency,
-        latency,
-        message,
-        source,
-        framing,
-        measured,
-        hop,
-        why,
-        multicast=multicast,
+    row = LinkType(
+        name, medium, raw, efficiency, latency, message, source, framing, measured, hop, why
+    )
+    if fit is None:
+        return row
+    return replace(
+        row,
+        latency=fit.latency,
+        message=fit.message,
+        parts=fit.parts,
+        window=fit.window,
+        spread=fit.spread,
+        multicast=fit.multicast,
     )
 
 
 def _xgmi(
-    name: str, raw: float, usable: float, measured: str, latency: Triple = _XGMI_MI300
+    name: str, raw: float, usable: float, measured: str, latency: Triple | None = None
 ) -> LinkType:
+    """Return a row; without a latency of its own it takes what was fitted to MI300."""
     return _row(
         name,
         "xgmi",
         raw * GB,
-        latency,
-        "N, B",
+        latency or _XGMI_MI300,
+        "N, B" if latency else "N, AE",
         framing=xgmi(),
         usable=usable * GB,
         measured=measured,
+        fit=None if latency else FITTED["xgmi-mi300"],
     )
 
 
@@ -110,7 +116,7 @@ def _nvlink(
     source: str,
     *,
     both_ways: bool = True,
-    multicast: float = 0.0,
+    fit: str = "",
 ) -> LinkType:
     return _row(
         name,
@@ -122,19 +128,30 @@ def _nvlink(
         usable=usable * GB,
         measured=measured,
         switch="nvswitch-3",
-        multicast=multicast,
+        fit=FITTED[fit] if fit else None,
     )
 
 
 def _ualink(name: str, raw: float, framing: Framing, switch: str, source: str) -> LinkType:
-    # No silicon has been measured: latency is xGMI's hand-shake.
-    return _row(name, "ualink", raw * GB, _XGMI_MI300, source, framing=framing, switch=switch)
+    # No silicon has been measured: what can be fitted is that of xGMI, its next of kin.
+    return _row(
+        name,
+        "ualink",
+        raw * GB,
+        _XGMI_MI300,
+        source,
+        framing=framing,
+        switch=switch,
+        fit=FITTED["xgmi-mi300"],
+    )
 
 
-def _pcie(generation: int, lane: float, usable: float | None, measured: str) -> LinkType:
+def _pcie(
+    generation: int, lane: float, usable: float | None, measured: str, suffix: str = ""
+) -> LinkType:
     """Return PCIe x16 of a generation; `lane` is GB/s of one lane, net of its code."""
     return _row(
-        f"pcie{generation}-x16",
+        f"pcie{generation}-x16{suffix}",
         "pci",
         16 * lane * GB,
         _PCI,
@@ -143,6 +160,7 @@ def _pcie(generation: int, lane: float, usable: float | None, measured: str) -> 
         usable=None if usable is None else usable * GB,
         measured=measured,
         switch="pcie-switch",
+        fit=FITTED["pcie-root"] if suffix else None,
     )
 
 
@@ -159,6 +177,7 @@ def _network(
     switch: str,
     source: str,
     *,
+    fit: str = "",
     part: float | None = None,
     measured: str = "",
 ) -> LinkType:
@@ -175,12 +194,12 @@ def _network(
         measured=measured,
         message=_NIC_MESSAGE,
         switch=switch,
+        fit=FITTED[fit] if fit else None,
     )
 
 
-_RING = "F (large rings)"
-_NVLS = 0.85  # E: what NCCL counts on (Hopper)
-_POLLARA = 45.5 / 50  # I
+_RINGS = "AE (rings)"
+_POLLARA = 0.932  # AE; I: 45.5 of 50
 
 LINKS: dict[str, LinkType] = {
     link.name: link
@@ -190,18 +209,25 @@ LINKS: dict[str, LinkType] = {
         _xgmi("xgmi-mi100", 46, 35.88, "K (36)", _XGMI_MI200),
         _xgmi("xgmi-mi200", 50, 37.5, "C (1 link 35-39, 2 links 69-76)", _XGMI_MI200),
         _xgmi("xgmi-mi200-package", 50, 142.2 / 4, "C (4 links in a package)", _XGMI_MI200),
-        _xgmi("xgmi-mi300", 64, 0.7273 * 64, "A (46.55 of 64)"),
+        _xgmi("xgmi-mi300", 64, 0.7557 * 64, "AE (A, by copies: 46.55 of 64)"),
         _xgmi("xgmi-mi300a", 64, 0.81 * 64, "P"),
-        _xgmi("xgmi-mi325", 64, 0.7273 * 64, "A (the same links)"),
-        _xgmi("xgmi-mi350", 76.8, 58, "D (MI355X 402-409 over 7)"),
-        _xgmi("xgmi-mi350x", 76.8, 52.5, "D (MI350X 367 over 7)"),
+        _xgmi("xgmi-mi325", 64, 0.7557 * 64, "AE (the same links)"),
+        _xgmi("xgmi-mi350", 76.8, 63.8, "AE (D: MI355X 402-409 over 7)"),
+        _xgmi("xgmi-mi350x", 76.8, 57.8, "D (MI350X 367 over 7), as far above it as AE"),
         # NVLink, one link. Rings load both directions; K's constants are for one.
         _nvlink("nvlink1", 20, 18, "K (18)", "N, E", both_ways=False),
         _nvlink("nvlink2", 25, 20, "K (20)", "N, E", both_ways=False),
-        _nvlink("nvlink3", 25, 18.75, _RING, "N, E, L"),
-        _nvlink("nvlink4", 25, 20.25, _RING, "N, E, L", multicast=_NVLS),
-        _nvlink("nvlink5", 50, 37.5, _RING, "N, E, L", multicast=_NVLS),
-        _nvlink("nvlink6", 50, 37.5, "assumed as nvlink5", "N; latency assumed as nvlink5"),
+        _nvlink("nvlink3", 25, 18.05, _RINGS, "N, AE", fit="nvlink3"),
+        _nvlink("nvlink4", 25, 22.2, _RINGS, "N, AE", fit="nvlink4"),
+        _nvlink("nvlink5", 50, 40.45, _RINGS, "N, AE", fit="nvlink5"),
+        _nvlink(
+            "nvlink6",
+            50,
+            40.45,
+            "assumed as nvlink5",
+            "N; the rest assumed as nvlink5",
+            fit="nvlink5",
+        ),
         _row(
             "nvlink-c2c",
             "c2c",
@@ -225,6 +251,8 @@ LINKS: dict[str, LinkType] = {
         _pcie(4, 1.969, 25.2, "H"),
         _pcie(5, 3.938, 52.93, "H"),
         _pcie(6, 7.563, 104.1, "H"),
+        # The same where peers' traffic crosses the root complex of a CPU, which halves it.
+        _pcie(5, 3.938, 26.5, "F (RTX PRO 6000 rings)", "-root"),
         _socket("upi-bdw", 6, "K"),
         _socket("upi-skl", 10, "K"),
         _socket("upi-spr", 22, "K"),
@@ -244,21 +272,39 @@ LINKS: dict[str, LinkType] = {
                 _ROCE,
                 roce(),
                 "tomahawk-5",
-                "N, J, M",
+                "N, AE",
+                fit="roce",
                 part=_POLLARA,
-                measured="I" if speed == 400 else "I (at 400G)",
+                measured="AE, I" if speed == 400 else "AE, I (at 400G)",
             )
             for speed in (100, 200, 400, 800)
         ),
-        _network("uec-400g", 400, _IB, uet(), "tomahawk-5", "N, M; latency assumed as ib"),
-        _network("uec-800g", 800, _IB, uet(), "tomahawk-6", "N, M; latency assumed as ib"),
-        # EDR, HDR, NDR and XDR.
-        _network("ib-100g", 100, _IB, infiniband(forward_correction=False), "quantum", "N, J, E"),
-        _network("ib-200g", 200, _IB, infiniband(), "quantum", "N, J, E"),
-        _network("ib-400g", 400, _IB, infiniband(), "quantum-2", "N, J, E"),
-        _network("ib-800g", 800, _IB, infiniband(), "quantum-x800", "N, J, E"),
+        # AWS Elastic Fabric Adapter: datagrams sprayed by the NIC (SRD), Ethernet frames.
         _network(
-            "slingshot-200g", 200, _SLINGSHOT, slingshot(), "rosetta", "N, S; latency assumed"
+            "efa-100g", 100, _EFA, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
+        ),
+        _network(
+            "efa-400g", 400, _EFA, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
+        ),
+        _network("uec-400g", 400, _IB, uet(), "tomahawk-5", "N; the rest assumed as ib", fit="ib"),
+        _network("uec-800g", 800, _IB, uet(), "tomahawk-6", "N; the rest assumed as ib", fit="ib"),
+        # EDR, HDR, NDR and XDR.
+        _network(
+            "ib-100g", 100, _IB, infiniband(forward_correction=False), "quantum", "N, AE", fit="ib"
+        ),
+        _network("ib-200g", 200, _IB, infiniband(), "quantum", "N, AE", fit="ib"),
+        _network("ib-400g", 400, _IB, infiniband(), "quantum-2", "N, AE", fit="ib"),
+        _network("ib-800g", 800, _IB, infiniband(), "quantum-x800", "N, AE", fit="ib"),
+        _network(
+            "slingshot-200g",
+            200,
+            _SLINGSHOT,
+            slingshot(),
+            "rosetta",
+            "N, S, AE",
+            fit="slingshot",
+            part=0.733,
+            measured="AE",
         ),
     )
 }

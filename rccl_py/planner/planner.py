@@ -125,7 +125,8 @@ class Planner:
     def _all_trees(self) -> I32:
         nodes, n = self.nodes, self.fabric.nranks
         if nodes is not None and len(nodes) > 1:
-            return two_level_trees(nodes, np.arange(nodes.shape[1]), n)
+            heads = np.arange(nodes.shape[1])
+            return two_level_trees(nodes, heads, n, self.rings.local_orders)
         pair = double_binary_tree(n)
         if n < 3 or len(self.rings.local_orders) < 2:
             return pair

@@ -15,7 +15,7 @@ drift apart leave each other no room. rccl_py.timing.simulate knows that too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from ..links import Protocol
 from ..schedule import Schedule
 from .log import Log
 from .maxplus import Members, repeated
-from .stages import I64, stages
+from .stages import I64, Stage, stages
 from .timeline import Part, Timeline
-from .wires import Wires, wires
+from .wires import Wires, numbered, wires
 
 __all__ = ["clock"]
 
@@ -48,14 +48,23 @@ def clock(
     """
     slot = block / schedule.layout.chunks
     run = _Run(fabric, arrival, Log(fabric.nlinks, slot) if detail else None)
+    last: _Ready | None = None
     for number, stage in enumerate(stages(schedule, fabric)):
-        found = wires(stage, fabric, protocol, slot)
+        if last is not None and _is_again(stage, last.found.stage):
+            last = last.again(stage)
+        else:
+            last = _Ready.of(wires(stage, fabric, protocol, slot), fabric.nranks)
         before = float(run.ready.max())
         if run.log is not None:
             run.log.room_for(stage.steps * len(stage.src), schedule.collective)
-        run.pass_stage(number, found)
-        run.parts.append(_part(found, before, float(run.ready.max()), fabric.nlinks))
+        run.pass_stage(number, last)
+        run.parts.append(_part(last.found, before, float(run.ready.max()), fabric.nlinks))
     return run.timeline()
+
+
+def _is_again(stage: Stage, before: Stage) -> bool:
+    """Return whether a stage is the one before it once more, as under way in a pipeline."""
+    return stage.src is before.src and np.array_equal(stage.memory, before.memory)
 
 
 def _part(found: Wires, start: float, end: float, nlinks: int) -> Part:
@@ -73,29 +82,33 @@ def _part(found: Wires, start: float, end: float, nlinks: int) -> Part:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Pairs:
-    """Who takes part in a stage. rank : int64[k], of each member. sends, hears : int64[m], the
-    members at either end of each message.
+class _Ready:
+    """A stage whose messages have seconds and whose members are known.
+
+    rank : int64[k], of each member. sends, hears : int64[m], the members at either end of each
+    message. members: the same as arcs between clocks.
     """
 
+    found: Wires
     rank: I64
     sends: I64
     hears: I64
+    members: Members
 
     @staticmethod
-    def of(found: Wires, nranks: int) -> _Pairs:
+    def of(found: Wires, nranks: int) -> _Ready:
         stage, m = found.stage, len(found.wire)
         first = stage.channel.astype(np.int64) * nranks
         ends = np.concatenate([first + stage.src, first + stage.dst])
-        names, at = np.unique(ends, return_inverse=True)
-        return _Pairs(names % nranks, at[:m], at[m:])
+        names, at = numbered(ends, int(first.max(initial=0)) + nranks)
+        own, stay = found.lead + found.wire, np.zeros(len(names))
+        np.maximum.at(stay, at[:m], own)
+        members = Members.of(stay, at[:m], at[m:], own + found.latency)
+        return _Ready(found, names % nranks, at[:m], at[m:], members)
 
-    def members(self, found: Wires) -> Members:
-        """Return the same as arcs between clocks."""
-        own = found.lead + found.wire
-        stay = np.zeros(len(self.rank))
-        np.maximum.at(stay, self.sends, own)
-        return Members.of(stay, self.sends, self.hears, own + found.latency)
+    def again(self, stage: Stage) -> _Ready:
+        """Return the same for as many repetitions as `stage` has."""
+        return replace(self, found=replace(self.found, stage=stage))
 
 
 class _Run:
@@ -112,22 +125,22 @@ class _Run:
         self.busy = np.zeros(fabric.nlinks)
         self.parts: list[Part] = []
 
-    def pass_stage(self, number: int, found: Wires) -> None:
+    def pass_stage(self, number: int, stage: _Ready) -> None:
         """Move all clocks on by one stage."""
+        found = stage.found
         if not len(found.wire):
             self.ready = self.ready + found.idle
             return
         steps, on_link = found.stage.steps, found.used < self.fabric.nlinks
         self.busy[found.used[on_link]] += steps * found.seconds[on_link]
-        pairs = _Pairs.of(found, self.fabric.nranks)
+        times = self.ready[stage.rank]
         if self.log is None:
-            after = repeated(pairs.members(found), self.ready[pairs.rank], steps)
-            np.maximum.at(self.ready, pairs.rank, after)
+            np.maximum.at(self.ready, stage.rank, repeated(stage.members, times, steps))
             return
-        times, by = self.ready[pairs.rank], self.by[pairs.rank]
+        by = self.by[stage.rank]
         for step in range(steps):
-            times, by = _logged(self.log, found, pairs, (number, step), times, by)
-        self.ready, self.by = _latest(self.ready, self.by, pairs.rank, times, by)
+            times, by = _logged(self.log, stage, (number, step), times, by)
+        self.ready, self.by = _latest(self.ready, self.by, stage.rank, times, by)
 
     def timeline(self) -> Timeline:
         """Return what has happened."""
@@ -146,13 +159,14 @@ class _Run:
 
 
 def _logged(
-    log: Log, found: Wires, pairs: _Pairs, where: tuple[int, int], times: F64, by: I64
+    log: Log, stage: _Ready, where: tuple[int, int], times: F64, by: I64
 ) -> tuple[F64, I64]:
     """Do one repetition and keep its messages; return the clocks and who moved them."""
-    start = times[pairs.sends] + found.lead
-    numbers = log.add(found, *where, start, by[pairs.sends])
+    found = stage.found
+    start = times[stage.sends] + found.lead
+    numbers = log.add(found, *where, start, by[stage.sends])
     pushed = start + found.wire
-    at = np.concatenate([pairs.sends, pairs.hears])
+    at = np.concatenate([stage.sends, stage.hears])
     when = np.concatenate([pushed, pushed + found.latency])
     return _latest(times, by, at, when, np.concatenate([numbers, numbers]))
 

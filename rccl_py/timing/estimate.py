@@ -25,7 +25,7 @@ from ..fabric import F64, Fabric
 from ..links import Protocol
 from ..schedule import Phase, Schedule
 from .memory import STAGED, Work, staged, work
-from .messages import Messages, crossing, messages, spent
+from .messages import Messages, crossing, messages, spent, to_many
 from .timeline import Part, Timeline
 
 __all__ = ["Loads", "Profile", "profile"]
@@ -52,7 +52,8 @@ class _Load:
 class Profile:
     """A schedule on a fabric, ready for any size. One entry a part, in order.
 
-    steps: int64. latency: float64[3, parts] s (hops and messages). link: float64[3, parts] s per
+    steps: int64. hops: float64[3, parts] s. messages: float64[parts] s the rank that sends most
+    spends on its messages, on all channels. link: float64[3, parts] s per
     slot byte on the link that is busiest under each protocol; busiest: int64[3, parts], which
     (-1: none). memory: float64[parts] s per slot byte. through: float64[parts], the most slots a
     rank sends or gets in one repetition; window: float64[parts] B. last: slots a rank gets in the
@@ -62,8 +63,10 @@ class Profile:
 
     fabric: Fabric
     chunks: int
+    nchannels: int
     steps: I64
-    latency: F64
+    hops: F64
+    messages: F64
     link: F64
     memory: F64
     busiest: I64
@@ -81,14 +84,23 @@ class Profile:
         """
         slot = np.asarray(block, dtype=np.float64)[..., None] / self.chunks
         wire = self.wire(slot, protocol, channels)
-        each = self.steps * (self.latency[protocol.index] + wire)
+        each = self.steps * (self.latency(protocol, channels) + wire)
         return np.asarray(self.fabric.launch + each.sum(axis=-1) + self.tail(slot, wire))
+
+    def latency(self, protocol: Protocol, channels: int = 0) -> F64:
+        """Return the s one repetition of each part takes before bytes count: hops and messages.
+
+        Fewer channels than the schedule has use fewer of its rings or trees, and post less.
+        """
+        used = min(channels or self.nchannels, self.nchannels) / self.nchannels
+        return np.asarray(self.hops[protocol.index] + self.messages * used)
 
     def wire(self, slot: F64 | float, protocol: Protocol, channels: int = 0) -> F64:
         """Return the s one repetition of each part takes besides its latency, for slots in B."""
         wire = np.maximum(self.link[protocol.index], self.memory) * slot
-        if channels and self.fabric.lane:
-            wire = np.maximum(wire, self.through * slot / (channels * self.fabric.lane))
+        each = self.fabric.per_channel[protocol.index]
+        if channels and each:
+            wire = np.maximum(wire, self.through * slot / (channels * each))
         return np.asarray(wire)
 
     def tail(self, slot: F64 | float, wire: F64) -> F64:
@@ -104,8 +116,9 @@ class Profile:
         """Return when each part runs and what bounds it, for blocks of `block` bytes."""
         slot, clock, parts = block / self.chunks, self.fabric.launch, []
         index, wires = protocol.index, self.wire(block / self.chunks, protocol, channels)
+        before = self.latency(protocol, channels)
         for i, steps in enumerate(self.steps.tolist()):
-            latency, wire = float(self.latency[index, i]), float(wires[i])
+            latency, wire = float(before[i]), float(wires[i])
             bound = "memory" if wire > self.link[index, i] * slot else "link"
             bound = "latency" if latency >= wire else bound
             at = int(self.busiest[index, i])
@@ -128,7 +141,7 @@ class Profile:
         return np.asarray(self.total_link * self.fabric.pace[protocol.index] * slot)
 
 
-def _load(fabric: Fabric, sent: Messages) -> _Load:
+def _load(fabric: Fabric, sent: Messages, many: bool) -> _Load:
     n, link = fabric.nranks, np.zeros(fabric.nlinks)
     latency, sending, bounced = np.zeros(3), np.zeros(n), np.zeros(n)
     remote = sent.src != sent.dst
@@ -141,12 +154,14 @@ def _load(fabric: Fabric, sent: Messages) -> _Load:
         part = sent.part(slice(start, start + block))
         src, dst, slots, fan = part
         routes = fabric.routes(src, dst, slots.astype(np.float64))
-        weight = slots[routes.row] * routes.share * crossing(fabric, fan, routes)
+        weight = slots[routes.row] * routes.share * crossing(fabric, fan, routes, many)
         link += np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
         far = remote[start : start + block]
         if far.any():
             latency = np.maximum(latency, fabric.latency(src[far], dst[far]).max(axis=1))
-            sending += np.bincount(src[far], weights=spent(fabric, part.part(far)), minlength=n)
+            sending += np.bincount(
+                src[far], weights=spent(fabric, part.part(far), many), minlength=n
+            )
             detour = staged(fabric, src, dst)
             if detour is not None:
                 bounced += np.bincount(dst, weights=STAGED * slots * detour, minlength=n)
@@ -232,12 +247,13 @@ class Loads:
         # The same ends in other proportions are the same routes: scale what is known.
         unit = int(np.gcd.reduce(sent.slots))
         least = sent._replace(slots=sent.slots // unit)
-        digest = blake2b(digest_size=16)
+        many = to_many(phase, self.fabric.nranks)
+        digest = blake2b(bytes([many]), digest_size=16)
         for column in least if sent.fan.any() else least[:3]:
             digest.update(np.ascontiguousarray(column).data)
         load = self._by_content.get(digest.digest())
         if load is None:
-            load = _load(self.fabric, least)
+            load = _load(self.fabric, least, many)
             self._by_content[digest.digest()] = load
             self.loaded += len(sent.src)
         own = work(self.fabric.nranks, phase).plus(load.work, unit)
@@ -286,7 +302,7 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
     loads = loads or Loads(fabric)
     before = loads.loaded
     total, carried, rows = np.zeros(fabric.nlinks), Work.nothing(fabric.nranks), 0
-    parts: list[tuple[int, F64, F64, float, I64, float, float]] = []
+    parts: list[tuple[int, F64, float, F64, float, I64, float, float]] = []
     last, own = None, 0.0
     for phase in schedule.phases():
         if not phase.moves:
@@ -308,19 +324,22 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
         # What was carried is spread over the steps it streams behind.
         memory = load.work.plus(carried, 1 / phase.steps).seconds(fabric)
         most = max(float(way.max()) for way in load.through)
-        parts.append((phase.steps, hops + load.messages.max(), busy[np.arange(3), at], memory, at,
+        parts.append((phase.steps, hops,
+                float(load.messages.max()), busy[np.arange(3), at], memory, at,
                       most, fabric.window(far=load.far)))  # fmt: skip
         carried = Work.nothing(fabric.nranks)
     if carried:
         nothing, memory = np.zeros(3), carried.seconds(fabric)
-        parts.append((1, nothing, nothing, memory, np.full(3, -1, dtype=np.int64), 0.0, 0.0))
-    columns = list(zip(*parts)) if parts else [[] for _ in range(7)]
-    steps, latency, link, memories, busiest, through, window = (np.array(c) for c in columns)
+        parts.append((1, nothing, 0.0, nothing, memory, np.full(3, -1, dtype=np.int64), 0.0, 0.0))
+    columns = list(zip(*parts)) if parts else [[] for _ in range(8)]
+    steps, hop, sends, link, memories, busiest, through, window = (np.array(c) for c in columns)
     return Profile(
         fabric,
         schedule.layout.chunks,
+        schedule.nchannels,
         steps.astype(np.int64),
-        latency.reshape(-1, 3).T,
+        hop.reshape(-1, 3).T,
+        sends,
         link.reshape(-1, 3).T,
         memories,
         busiest.astype(np.int64).reshape(-1, 3).T,

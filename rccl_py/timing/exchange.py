@@ -72,7 +72,10 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
     routes = fabric.routes(there, back, size[far])
     owner = which[routes.row]
     key, at = np.unique(owner * fabric.nlinks + routes.link, return_inverse=True)
-    load = np.bincount(at, weights=size[far][routes.row] * routes.share, minlength=len(key))
+    share = routes.share / np.where(
+        _to_many(which, there, back)[owner], fabric.spread[routes.link], 1
+    )
+    load = np.bincount(at, weights=size[far][routes.row] * share, minlength=len(key))
     owner, link = np.divmod(key, fabric.nlinks)
     busy = load * fabric.pace[:, link]
     busiest = np.zeros((3, count))
@@ -97,6 +100,15 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
         )
         for g, (a, b) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist()))
     ]
+
+
+def _to_many(group: npt.NDArray[np.int64], src: Ints, dst: Ints) -> npt.NDArray[np.bool_]:
+    """Return, by group, whether a rank sends to three others or more."""
+    n = int(max(np.max(src, initial=0), np.max(dst, initial=0))) + 1
+    ends = np.unique((group * n + src) * n + dst) // n
+    found = np.zeros(int(group.max(initial=-1)) + 1, dtype=bool)
+    found[ends[2:][ends[2:] == ends[:-2]] // n] = True
+    return found
 
 
 def _most(count: int, group: npt.NDArray[np.int64], *parts: npt.NDArray[np.number]) -> F64:

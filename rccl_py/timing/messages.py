@@ -21,7 +21,7 @@ from ..errors import FabricError
 from ..fabric import F64, I64, Fabric, Routes
 from ..schedule import I32, REDUCE, Phase
 
-__all__ = ["Messages", "crossing", "messages", "spent"]
+__all__ = ["Messages", "crossing", "fans", "messages", "serving_many", "spent", "to_many"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -36,9 +36,9 @@ class Messages(NamedTuple):
     slots: I64
     fan: I64
 
-    def part(self, which: slice | npt.NDArray[np.bool_]) -> Messages:
+    def part(self, which: slice | npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Messages:
         """Return some of them."""
-        return Messages(*(column[which] for column in self))
+        return Messages(self.src[which], self.dst[which], self.slots[which], self.fan[which])
 
 
 def messages(phase: Phase) -> Messages:
@@ -69,14 +69,47 @@ def fans(phase: Phase, src: I32, dst: I32) -> I64:
     return found
 
 
-def crossing(fabric: Fabric, fan: I64, routes: Routes) -> F64:
-    """Return by how much the switch changes the bytes of each entry of `routes`: float64.
+def to_many(phase: Phase, nranks: int) -> bool:
+    """Return whether a channel of some rank sends to three others or more at once.
+
+    A kernel that serves many peers cuts what it sends into smaller messages than one that hands
+    on to a neighbour, or to two.
+    """
+    rows = [m.rows for m in phase.moves]
+    if sum(len(r.src) for r in rows) < 3 or any(r.switched for r in rows):
+        return False
+    src, dst, channel = (
+        np.concatenate([getattr(r, c) for r in rows]).astype(np.int64)
+        for c in ("src", "dst", "channel")
+    )
+    far = src != dst
+    ends = np.unique((channel[far] * nranks + src[far]) * nranks + dst[far]) // nranks
+    return bool(len(ends) > 2 and (ends[2:] == ends[:-2]).any())
+
+
+def serving_many(phase: Phase, fabric: Fabric) -> npt.NDArray[np.bool_]:
+    """Return what `to_many` says of every row of the phase's moves, one after the other.
+
+    Phases that run side by side are asked one by one, as the estimate loads them.
+    """
+    if len(phase.made_of) > 1 and not fabric.together:
+        return np.concatenate([serving_many(part, fabric) for part in phase.made_of])
+    count = sum(len(m.rows.src) for m in phase.moves)
+    return np.full(count, to_many(phase, fabric.nranks))
+
+
+def crossing(fabric: Fabric, fan: I64, routes: Routes, many: bool | npt.NDArray[np.bool_]) -> F64:
+    """Return what the switch, and serving many peers, make of the bytes of each entry of `routes`.
+
+    float64, a factor. many: what `to_many` says of the phase, or of each message.
 
     Raises FabricError where a switch is to do what none here does.
     """
     of = fan[routes.row]
+    serves = np.broadcast_to(many, fan.shape)[routes.row]
+    less = np.where(serves, 1.0 / fabric.spread[routes.link], 1.0)
     if not of.any():
-        return np.ones(len(of))
+        return less
     if not fabric.multicast:
         raise FabricError(
             f"{fabric.name}: no switch here adds up and hands on, which this schedule asks of it; "
@@ -85,10 +118,17 @@ def crossing(fabric: Fabric, fan: I64, routes: Routes) -> F64:
     several = np.maximum(np.abs(of), 1)
     up = fabric.leaving[routes.link]
     factor = np.where((of > 0) == up, 1.0 / several, (several + 1.0) / several)
-    return np.where(of == 0, 1.0, factor / fabric.multicast)
+    return np.where(of == 0, less, factor / fabric.multicast)
 
 
-def spent(fabric: Fabric, sent: Messages) -> F64:
-    """Return the s the sender spends on each message: a switched one is posted once for all."""
+def spent(fabric: Fabric, sent: Messages, many: bool | npt.NDArray[np.bool_]) -> F64:
+    """Return the s the sender spends on each message: a switched one is posted once for all.
+
+    many: to many peers, which takes more and smaller ones; of the phase, or of each message.
+    """
     each = fabric.message(sent.src, sent.dst)
+    if np.any(many):
+        far = fabric.node[sent.src] != fabric.node[sent.dst]
+        part = np.where(far, fabric.least_spread(far=True), fabric.least_spread(far=False))
+        each = np.where(many, each / part, each)
     return np.asarray(each / np.maximum(np.abs(sent.fan), 1))

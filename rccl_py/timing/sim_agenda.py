@@ -7,7 +7,9 @@ Entries of flows that have got another due are passed over when they come up.
 
 from __future__ import annotations
 
-from .sim_jit import compiled
+import numpy as np
+
+from .sim_jit import called, compiled
 from .sim_state import FREE, LENGTH, ROOM, SERIAL, State
 
 __all__ = ["later", "pop", "push", "replace"]
@@ -35,7 +37,7 @@ def _sink(s: State, i: int, time: float, serial: int, node: int) -> None:
     heap[i]["node"] = node
 
 
-@compiled
+@called
 def _clean(s: State) -> None:
     """Take out all entries of flows that have got another due."""
     heap, kept, first = s.heap, 0, len(s.delay)
@@ -47,11 +49,11 @@ def _clean(s: State) -> None:
             kept += 1
     s.n[LENGTH] = kept
     for i in range(kept // 2 - 1, -1, -1):
-        time, serial, node = heap[i]["time"], heap[i]["serial"], heap[i]["node"]
-        _sink(s, i, time, serial, node)
+        entry = heap[i]
+        _sink(s, np.int64(i), entry["time"], np.int64(entry["serial"]), np.int64(entry["node"]))
 
 
-@compiled
+@called
 def push(s: State, time: float, node: int) -> int:
     """Put a node into the heap; return its serial."""
     if s.n[LENGTH] == len(s.heap):
@@ -80,14 +82,14 @@ def pop(s: State) -> None:
     s.n[LENGTH] = n
     if n > 0:
         last = s.heap[n]
-        _sink(s, 0, last["time"], last["serial"], last["node"])
+        _sink(s, np.int64(0), last["time"], np.int64(last["serial"]), np.int64(last["node"]))
 
 
 @compiled
 def replace(s: State, time: float, node: int) -> None:
     """Put a node into the heap in place of the first."""
     s.n[SERIAL] += 1
-    _sink(s, 0, time, s.n[SERIAL], node)
+    _sink(s, np.int64(0), time, s.n[SERIAL], node)
 
 
 @compiled
@@ -101,8 +103,7 @@ def later(s: State, delay: int, now: float, code: int, tag: int) -> None:
     event["time"] = time
     event["code"] = code
     event["next"] = -1
-    if len(s.tag):
-        s.tag[number] = tag
+    event["tag"] = tag
     if queue["first"] < 0:
         queue["first"] = number
         push(s, time, delay)

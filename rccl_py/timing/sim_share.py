@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from .sim_agenda import push
-from .sim_jit import compiled
-from .sim_state import FRESH, MARK, ONE, TOUCHED, State
+from .sim_jit import called, compiled
+from .sim_state import FRESH, MARK, NONE, ONE, TOUCHED, State
 
 __all__ = ["join", "leave", "share", "touch"]
 
@@ -28,7 +28,7 @@ def touch(s: State, number: int) -> None:
     resource = s.resource[number]
     if not resource["touched"]:
         resource["touched"] = 1
-        s.touched[s.n[TOUCHED]] = number
+        s.resource[s.n[TOUCHED]]["changed"] = number
         s.n[TOUCHED] += 1
 
 
@@ -40,7 +40,7 @@ def join(s: State, number: int, time: float) -> None:
     flow["since"] = time
     flow["rate"] = 0.0
     flow["due"] = flow["held"] = -1
-    s.fresh[s.n[FRESH]] = number
+    s.flow[s.n[FRESH]]["fresh"] = number
     s.n[FRESH] += 1
     for u in range(flow["first_use"], s.flow[number + 1]["first_use"]):
         use = s.use[u]
@@ -52,7 +52,7 @@ def join(s: State, number: int, time: float) -> None:
         resource["first"] = u
         resource["members"] += 1
         resource["demand"] += np.int64(flow["alone"] * use["seconds"] * ONE)
-        touch(s, use["resource"])
+        touch(s, np.int64(use["resource"]))
 
 
 @compiled
@@ -72,7 +72,7 @@ def leave(s: State, number: int, time: float) -> None:
             s.use[use["next"]]["before"] = use["before"]
         resource["members"] -= 1
         resource["demand"] -= np.int64(flow["alone"] * use["seconds"] * ONE)
-        touch(s, use["resource"])
+        touch(s, np.int64(use["resource"]))
 
 
 @compiled
@@ -90,30 +90,34 @@ def _count(s: State, number: int, time: float) -> None:
             s.waited[u] += waited
 
 
-@compiled
+@called
 def share(s: State, time: float) -> None:
     """Give rates to all that what has changed since the last time can have changed."""
-    s.n[MARK] += 1
-    touched, fresh = s.n[TOUCHED], s.n[FRESH]
-    for i in range(touched):
-        resource = s.resource[s.touched[i]]
+    s.n[MARK] += 2
+    seeded = s.n[MARK] - 1
+    seeds = s.n[FRESH]
+    for i in range(seeds):
+        s.flow[s.flow[i]["fresh"]]["mark"] = seeded
+    for i in range(s.n[TOUCHED]):
+        resource = s.resource[s.resource[i]["changed"]]
         was = resource["crowded"]
         if resource["full"] < 1.0:
             resource["crowded"] = resource["members"] > 0
         else:  # every member's demand may be one unit too small
             resource["crowded"] = resource["demand"] > ONE + resource["members"]
-        resource["touched"] = was or resource["crowded"]
-    for i in range(fresh):
-        if s.flow[s.fresh[i]]["mark"] != s.n[MARK]:
-            _together(s, s.fresh[i], time)
-    for i in range(touched):
-        resource = s.resource[s.touched[i]]
-        u = resource["first"] if resource["touched"] else -1
-        while u >= 0:
-            if s.flow[s.use[u]["flow"]]["mark"] != s.n[MARK]:
-                _together(s, s.use[u]["flow"], time)
-            u = s.use[u]["next"]
         resource["touched"] = 0
+        u = resource["first"] if was or resource["crowded"] else NONE
+        while u >= 0:
+            flow = s.flow[s.use[u]["flow"]]
+            if flow["mark"] < seeded:
+                flow["mark"] = seeded
+                s.flow[seeds]["fresh"] = s.use[u]["flow"]
+                seeds += 1
+            u = s.use[u]["next"]
+    for i in range(seeds):
+        number = np.int64(s.flow[i]["fresh"])
+        if s.flow[number]["mark"] == seeded:
+            _together(s, number, time)
     s.n[TOUCHED] = s.n[FRESH] = 0
 
 
@@ -123,17 +127,18 @@ def _together(s: State, seed: int, time: float) -> None:
     members, resources = _reached(s, seed)
     least = np.inf
     for i in range(members):
-        flow = s.flow[s.members[i]]
-        _count(s, s.members[i], time)
+        number = np.int64(s.flow[i]["member"])
+        flow = s.flow[number]
+        _count(s, number, time)
         flow["due"] = flow["held"] = -1
         flow["rate"] = -1.0 if resources else flow["alone"]
         least = min(least, flow["alone"])
     if resources:
         _fill(s, members, resources, least)
     first, end = seed, np.inf
-    before = s.members[members - 1]
+    before = np.int64(s.flow[members - 1]["member"])
     for i in range(members):
-        number = s.members[i]
+        number = np.int64(s.flow[i]["member"])
         flow = s.flow[number]
         s.flow[before]["ring"] = number
         before = number
@@ -147,26 +152,26 @@ def _together(s: State, seed: int, time: float) -> None:
 
 @compiled
 def _reached(s: State, seed: int) -> tuple[int, int]:
-    """Fill s.members and s.shared with what is joined to a flow; return how many of each."""
+    """List as members and shared what is joined to a flow; return how many of each."""
     mark = s.n[MARK]
-    s.members[0] = seed
+    s.flow[0]["member"] = seed
     s.flow[seed]["mark"] = mark
     members, resources, i = 1, 0, 0
     while i < members:
-        number = s.members[i]
+        number = s.flow[i]["member"]
         i += 1
         for u in range(s.flow[number]["first_use"], s.flow[number + 1]["first_use"]):
             resource = s.resource[s.use[u]["resource"]]
             if resource["crowded"] and resource["mark"] != mark:
                 resource["mark"] = mark
-                s.shared[resources] = s.use[u]["resource"]
+                s.resource[resources]["shared"] = s.use[u]["resource"]
                 resources += 1
                 v = resource["first"]
                 while v >= 0:
                     other = s.use[v]["flow"]
                     if s.flow[other]["mark"] != mark:
                         s.flow[other]["mark"] = mark
-                        s.members[members] = other
+                        s.flow[members]["member"] = other
                         members += 1
                     v = s.use[v]["next"]
     return members, resources
@@ -176,7 +181,7 @@ def _reached(s: State, seed: int) -> tuple[int, int]:
 def _fill(s: State, members: int, resources: int, least: float) -> None:
     """Raise all rates together; least: B/s of the flow that is slowest alone."""
     for k in range(resources):
-        resource = s.resource[s.shared[k]]
+        resource = s.resource[s.resource[k]["shared"]]
         resource["left"], resource["want"], resource["open"] = resource["full"], 0.0, 0
         u = resource["first"]
         while u >= 0:
@@ -187,13 +192,14 @@ def _fill(s: State, members: int, resources: int, least: float) -> None:
     while todo > 0:
         level = np.inf
         for k in range(resources):
-            level = min(level, _level(s.resource[s.shared[k]]))
+            level = min(level, _level(s.resource[s.resource[k]["shared"]]))
         if least <= level:
             least = np.inf
             for i in range(members):
-                flow = s.flow[s.members[i]]
+                number = np.int64(s.flow[i]["member"])
+                flow = s.flow[number]
                 if flow["rate"] < 0.0 and flow["alone"] <= level:
-                    _fix(s, s.members[i], flow["alone"], -1)
+                    _fix(s, number, flow["alone"], NONE)
                     todo -= 1
                 elif flow["rate"] < 0.0:
                     least = min(least, flow["alone"])
@@ -206,7 +212,8 @@ def _level(resource: np.void) -> float:
     """Return the rate at which a resource is full, B/s."""
     if resource["open"] == 0:
         return np.inf
-    return max(resource["left"], 0.0) / resource["want"]
+    level: float = max(resource["left"], 0.0) / resource["want"]
+    return level
 
 
 @compiled
@@ -214,15 +221,18 @@ def _stop(s: State, resources: int, level: float) -> int:
     """Stop the flows on all resources that are full at `level`; return how many."""
     full = 0
     for k in range(resources):
-        if _level(s.resource[s.shared[k]]) <= level * _LEVEL:
-            s.shared[k], s.shared[full] = s.shared[full], s.shared[k]
+        number = s.resource[k]["shared"]
+        if _level(s.resource[number]) <= level * _LEVEL:
+            s.resource[k]["shared"] = s.resource[full]["shared"]
+            s.resource[full]["shared"] = number
             full += 1
     stopped = 0
     for k in range(full):
-        u = s.resource[s.shared[k]]["first"]
+        u = np.int64(s.resource[s.resource[k]["shared"]]["first"])
         while u >= 0:
-            if s.flow[s.use[u]["flow"]]["rate"] < 0.0:
-                _fix(s, s.use[u]["flow"], level, u)
+            number = np.int64(s.use[u]["flow"])
+            if s.flow[number]["rate"] < 0.0:
+                _fix(s, number, level, u)
                 stopped += 1
             u = s.use[u]["next"]
     return stopped

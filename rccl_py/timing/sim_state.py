@@ -13,7 +13,7 @@ Owns the shapes. Knows neither schedule nor fabric: messages, lanes and resource
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,48 @@ from ..fabric import F64
 from ..schedule import I32
 
 __all__ = [
-    "ACTOR", "ARRIVED", "CHANGE", "CHANGED", "DELAY", "EVENT", "FLOW", "FREE", "FRESH", "HEAP",
-    "IN_FLIGHT", "JOB", "JOBS", "LANE", "LEAD", "LENGTH", "MARGIN", "MARK", "MESSAGE", "ONE",
-    "PAUSED", "PEAK", "PUSHED", "RESOURCE", "ROOM", "SERIAL", "STAGE", "STARTED", "State",
-    "TOUCHED", "TRANSFER", "USE", "counters", "free_events",
-]  # fmt: skip
+    "ACTED",
+    "ACTOR",
+    "ARRIVED",
+    "CHANGE",
+    "CHANGED",
+    "DELAY",
+    "EVENT",
+    "FLOW",
+    "FREE",
+    "FRESH",
+    "HEAP",
+    "IN_FLIGHT",
+    "JOB",
+    "JOBS",
+    "LANE",
+    "LEAD",
+    "LENGTH",
+    "MARGIN",
+    "MARK",
+    "MESSAGE",
+    "NONE",
+    "NOTHING",
+    "ONE",
+    "PAUSED",
+    "PEAK",
+    "PUSHED",
+    "QUEUE",
+    "READY",
+    "RESOURCE",
+    "RING",
+    "RING_END",
+    "ROOM",
+    "SERIAL",
+    "STAGE",
+    "STARTED",
+    "TOUCHED",
+    "TRANSFER",
+    "USE",
+    "State",
+    "counters",
+    "free_events",
+]
 
 Records = npt.NDArray[Any]
 """A structured array; its columns are those of the dtypes below."""
@@ -34,9 +71,9 @@ Records = npt.NDArray[Any]
 
 def _record(ints: str, floats: str = "", longs: str = "") -> np.dtype[Any]:
     """Return the dtype with int32, float64 and int64 columns of these names."""
-    columns = [(name, np.float64) for name in floats.split()]
-    columns += [(name, np.int64) for name in longs.split()]
-    columns += [(name, np.int32) for name in ints.split()]
+    columns = [(name, "f8") for name in floats.split()]
+    columns += [(name, "i8") for name in longs.split()]
+    columns += [(name, "i4") for name in ints.split()]
     return np.dtype(columns)
 
 
@@ -44,46 +81,55 @@ def _record(ints: str, floats: str = "", longs: str = "") -> np.dtype[Any]:
 JOB = _record("first_actor first_stage last_stage left needs first_next", "time")
 """left: actors not done. needs: jobs to be done before; first_next: jobs that need this one.
 time: s, the earliest start."""
-ACTOR = _record("job stage left due", "late end")
+ACTOR = _record("job stage left", "late end")
 """left: lanes not done in this stage. late: s from the job's time until the rank is ready."""
 STAGE = _record("", "end", "row pause")
 """row, pause: where its actors' first lanes and pauses begin, pause -1: none. end: s."""
-LANE = _record("actor steps step wait lead first_out first_heard")
-"""step: the repetition under way, -1 before. wait: pushes and arrivals it lacks. lead: a delay."""
-MESSAGE = _record("sends hears wire hop arrived")
-"""sends, hears: lanes. wire: a delay, or -1 - flow. hop: a delay. arrived: repetitions."""
-FLOW = _record("message first_use ring mark held due", "nbytes alone left since rate")
+LANE = _record("actor steps step wait lead first_out first_heard ready cause")
+"""step: the repetition under way, -1 before. wait: pushes and arrivals it lacks. lead: a delay.
+ready: a list of its own, of lanes to go on with; cause: row of State.transfer that let it."""
+MESSAGE = _record("sends hears wire hop arrived heard current")
+"""sends, hears: lanes. wire: a delay, or -1 - flow. hop: a delay. arrived: repetitions. current:
+its row of State.transfer. heard: a list of its own, of messages by the lane that hears them."""
+FLOW = _record("message first_use ring mark held due fresh member", "nbytes alone left since rate")
 """alone, rate: B/s. left: B at `since`. held: the use that holds it back, -1: none. ring: the next
-flow that shares with it. due: serial of its event, -1: another of its ring has it."""
+flow that shares with it. due: serial of its event, -1: another of its ring has it.
+fresh, member: lists of their own, of flows that have started and that share."""
 USE = _record("resource flow next before", "seconds")
 """seconds: s of the resource per byte."""
-RESOURCE = _record("first members mark open crowded touched", "full left want queued", "demand")
+RESOURCE = _record(
+    "first members mark open crowded touched changed shared", "full left want queued", "demand"
+)
 """full: how much of it there is, 1 unless changed. demand: what its members would take without
-each other, in units of 1 / ONE: whole numbers, so that it is 0 when the last has left."""
+each other, in units of 1 / ONE: whole numbers, so that it is 0 when the last has left.
+changed, shared: lists of their own, of resources to look at and of those looked at together."""
 DELAY = _record("first last", "seconds")
-EVENT = _record("code next", "time")
-"""code: 4 * number + kind."""
+EVENT = _record("code next tag", "time")
+"""code: 4 * number + kind. tag: row of State.transfer of the message that caused it, or -1."""
 HEAP = _record("serial node", "time")
 """node: a delay, whose first event is meant; then flows; then actors; then the next change."""
 CHANGE = _record("resource", "time full")
 TRANSFER = _record("message step", "start pushed end", "after")
 
-ONE = 1 << 44
-LEAD, PUSHED, ARRIVED, PAUSED = range(4)
-"""Kinds of events: a lane may start its messages; a message has left, is there; an actor goes on."""
+ONE = np.int64(1 << 44)
+NONE = cast("int", np.int64(-1))
+"""No one. Numbers handed on are all int64: every other type is compiled anew."""
+LEAD, PUSHED, ARRIVED, PAUSED, ACTED, NOTHING = range(6)
+"""Kinds of events: a lane may start its messages; a message has left, is there; an actor goes on.
+Not in queues: an actor starts, or (its number is one too many) a change; nothing is due."""
 
 (LENGTH, SERIAL, FREE, ROOM, MARGIN, TOUCHED, FRESH, MARK, JOBS, CHANGED, STARTED, IN_FLIGHT,
- PEAK) = range(13)  # fmt: skip
+ PEAK, READY, QUEUE, RING, RING_END) = range(17)  # fmt: skip
 """Places in State.n: the heap's length and last serial; the first free event, how many there are
 and must be; resources and flows to look at; marks given; jobs not done; changes and messages so
-far; messages in flight and their most."""
+far; messages in flight and their most; lanes to go on; the queue whose first event happens; the
+flow of a ring to look at next, and the one its round ends at."""
 
 
 class State(NamedTuple):
-    """All of a simulation. heard: messages by the lane that hears them. first_lane, pause: by
-    stage and actor. following: jobs by the job they need. touched ... stack: room to work in.
-    tag, current, waited, transfer: who caused an event, the running transfer of a message, s each
-    use held back, and what is told of every message; of length 0 without detail.
+    """All of a simulation. first_lane, pause: by stage and actor. following: jobs by the job they
+    need. waited, transfer: s each use held back, what is told of every message; of length 0
+    without detail.
     """
 
     n: npt.NDArray[np.int64]
@@ -92,7 +138,6 @@ class State(NamedTuple):
     stage: Records
     lane: Records
     message: Records
-    heard: I32
     first_lane: I32
     pause: I32
     following: I32
@@ -103,13 +148,6 @@ class State(NamedTuple):
     event: Records
     heap: Records
     change: Records
-    touched: I32
-    fresh: I32
-    members: I32
-    shared: I32
-    stack: I32
-    tag: npt.NDArray[np.int64]
-    current: npt.NDArray[np.int64]
     waited: F64
     transfer: Records
 
@@ -121,8 +159,9 @@ class State(NamedTuple):
 
 def counters(jobs: int, margin: int) -> npt.NDArray[np.int64]:
     """Return State.n at the start."""
-    n = np.zeros(13, dtype=np.int64)
-    n[FREE], n[MARGIN], n[JOBS] = -1, margin, jobs
+    n = np.zeros(17, dtype=np.int64)
+    n[MARGIN], n[JOBS] = margin, jobs
+    n[FREE] = n[QUEUE] = n[RING] = -1
     return n
 
 
@@ -134,7 +173,4 @@ def free_events(state: State, more: int) -> State:
     event["next"][-1] = state.n[FREE]
     state.n[FREE] = had
     state.n[ROOM] += more
-    tag = state.tag
-    if len(state.transfer):
-        tag = np.concatenate([tag, np.zeros(more, dtype=np.int64)])
-    return state._replace(event=event, tag=tag)
+    return state._replace(event=event)

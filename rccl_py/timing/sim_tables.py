@@ -1,23 +1,23 @@
 """Calls on a fabric as the records that rccl_py.timing.sim_loop runs on.
 
 Owns how messages become lanes, flows and delays, and which messages can have to share at all. A
-rank has the messages of one stage on the wire at a time, each once; so a resource that takes no
-more than all of it, when every rank uses it at its most, holds no one back: what uses only such
-resources takes the same time every time, and is a delay.
+rank has the messages of one stage on the wire at a time, each once; so a resource of which no
+more is asked for than there is, when every rank uses it at its most, holds no one back: what uses
+only such resources takes the same time every time, and is a delay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..fabric import F64, Fabric
-from ..fabric.tables import expand
-from ..links import Protocol
+from ..fabric import F64, expand
 from ..schedule import I32
+from .sim_cut import Cut
 from .sim_state import (
     ACTOR,
     CHANGE,
@@ -39,39 +39,11 @@ from .sim_state import (
     counters,
     free_events,
 )
-from .stages import I64, Stage, uses
+from .stages import I64
 
-__all__ = ["Call", "Cut", "Tables", "cut", "tables"]
+__all__ = ["Call", "Tables", "tables"]
 
 _SLACK = 1 + 1e-12  # sums of what resources are used may be off by roundings
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Cut:
-    """A stage at one size, its messages by (rank, channel) that sends.
-
-    src, dst, channel : int32[m]. nbytes, hop, alone : float64[m] B and s, alone: on the wire.
-    ptr, resource, seconds : what each message keeps busy, resources counted over the fabric.
-    sends, hears : int64[m], lanes. rank : int64[lanes]. first : int64[nranks + 1], lanes of ranks.
-    lead : float64[lanes] s. pause : float64[nranks] s of a stage without messages, else None.
-    """
-
-    steps: int
-    src: I32
-    dst: I32
-    channel: I32
-    nbytes: F64
-    hop: F64
-    alone: F64
-    ptr: I64
-    resource: I64
-    seconds: F64
-    sends: I64
-    hears: I64
-    rank: I64
-    first: I64
-    lead: F64
-    pause: F64 | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,50 +54,6 @@ class Call:
     start: float
     late: F64
     needs: tuple[int, ...]
-
-
-def cut(stage: Stage, fabric: Fabric, protocol: Protocol, slot: float, seat: I64, n: int) -> Cut:
-    """Return a stage with slots of `slot` B.
-
-    seat : int64[nranks], the rank of the whole fabric, which has `n`, that each rank is.
-    """
-    order = np.lexsort((stage.dst, stage.channel, stage.src))
-    used = uses(stage, fabric, protocol)
-    row, entry = expand(used.ptr, order)
-    seconds = used.seconds[entry] * slot
-    m, nranks = len(order), fabric.nranks
-    alone = np.zeros(m)
-    np.maximum.at(alone, row, seconds)
-    wide = int(stage.channel.max(initial=0)) + 1
-    src, dst, channel = stage.src[order], stage.dst[order], stage.channel[order]
-    ends = np.concatenate([src, dst]).astype(np.int64) * wide + np.tile(channel, 2)
-    names, at = np.unique(ends, return_inverse=True)
-    sending = np.bincount(at[:m], minlength=len(names)) > 0
-    return Cut(
-        stage.steps,
-        src,
-        dst,
-        channel,
-        stage.slots[order] * slot,
-        stage.latency[protocol.index, order],
-        alone,
-        np.concatenate([[0], np.cumsum(np.diff(used.ptr)[order])]),
-        _seated(used.resource[entry], fabric, seat, n),
-        seconds,
-        at[:m],
-        at[m:],
-        names // wide,
-        np.searchsorted(names, np.arange(nranks + 1) * wide),
-        np.where(sending, stage.lead[names // wide], 0.0),
-        None if m else stage.memory * slot,
-    )
-
-
-def _seated(resource: I64, fabric: Fabric, seat: I64, n: int) -> I64:
-    """Return the whole fabric's number of a resource: after the links come blocks of ranks."""
-    block, rank = np.divmod(resource - fabric.nlinks, fabric.nranks)
-    moved = fabric.nlinks + block * n + seat[rank]
-    return np.where(resource < fabric.nlinks, resource, moved)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -150,7 +78,7 @@ def tables(calls: Sequence[Call], changes: Iterable[tuple[float, int, float]], d
     seconds, resource = _joined(c.seconds for c in cuts), _whole(c.resource for c in cuts)
     alone = _joined(c.alone for c in cuts)
     row = np.repeat(np.arange(len(alone)), _whole(np.diff(c.ptr) for c in cuts))
-    crowdable = _crowdable(calls, resource, seconds, alone[row], change["resource"])
+    crowdable = _crowdable(calls, resource, seconds, alone, row, change["resource"])
     kept = crowdable[resource] & (seconds > 0)
     flows = np.unique(row[kept])
     number = np.unique(np.concatenate([resource[kept], change["resource"]]))
@@ -161,37 +89,32 @@ def tables(calls: Sequence[Call], changes: Iterable[tuple[float, int, float]], d
     stage, first_lane = _stages(cuts)
     job, actor, following = _jobs(calls)
     lane["actor"][:-1] = _actors_of_lanes(calls)
-    shared, events = np.zeros(len(number), dtype=RESOURCE), 0
+    shared = np.zeros(len(number), dtype=RESOURCE)
     shared["full"], shared["first"] = 1.0, -1
-    widest = max([1, *(int(np.diff(c.first).max(initial=1)) for c in cuts)])
     most = max([1, *(int(np.bincount(c.src).max(initial=1)) for c in cuts)])
-    heap = len(delay) + len(flows) * 3 // 2 + len(actor) + 64
+    heap = len(delay) + len(flows) + len(actor) + 64
     state = State(
-        counters(len(calls), most + len(actor) + 2), job, actor, stage, lane, message,
-        _heard(cuts), first_lane, pause, following, flow, use, shared, delay,
-        np.zeros(events, dtype=EVENT), np.zeros(heap, dtype=HEAP), change,
-        np.zeros(len(number), dtype=np.int32), np.zeros(len(flows), dtype=np.int32),
-        np.zeros(len(flows), dtype=np.int32), np.zeros(len(number), dtype=np.int32),
-        np.zeros(widest + 1, dtype=np.int32),
-        np.zeros(0, dtype=np.int64), np.zeros(len(alone) if detail else 0, dtype=np.int64),
+        counters(len(calls), most + 4), job, actor, stage, lane, message,
+        first_lane, pause, following, flow, use, shared, delay,
+        np.zeros(0, dtype=EVENT), np.zeros(heap, dtype=HEAP), change,
         np.zeros(len(use) if detail else 0), np.zeros(room if detail else 0, dtype=TRANSFER),
     )  # fmt: skip
     _first_events(state, calls)
-    return Tables(free_events(state, 4 * (most + len(actor) + 2)), number, flows,
+    return Tables(free_events(state, 2 * (most + 4)), number, flows,
                   np.flatnonzero(kept))  # fmt: skip
 
 
-def _joined(columns: Iterable[F64]) -> F64:
+def _joined(columns: Iterable[npt.NDArray[np.floating[Any]]]) -> F64:
     return np.concatenate([np.zeros(0), *columns])
 
 
-def _whole(columns: Iterable[npt.NDArray[np.integer]]) -> I64:
+def _whole(columns: Iterable[npt.NDArray[np.integer[Any]]]) -> I64:
     return np.concatenate([np.zeros(0, dtype=np.int64), *columns])
 
 
 def _bases(counts: Iterable[int]) -> list[int]:
     """Return where each of several begins when they are put one after the other, and the end."""
-    return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).tolist()
+    return [0, *np.cumsum(list(counts), dtype=np.int64).tolist()]
 
 
 def _changes(changes: Iterable[tuple[float, int, float]]) -> Records:
@@ -202,28 +125,69 @@ def _changes(changes: Iterable[tuple[float, int, float]]) -> Records:
     return found
 
 
-def _crowdable(calls: Sequence[Call], resource: I64, seconds: F64, alone: F64, changed: I64
-               ) -> npt.NDArray[np.bool_]:  # fmt: skip
-    """Return by resource whether it may be asked for more than there is: bool[resources]."""
+def _crowdable(calls: Sequence[Call], resource: I64, seconds: F64, alone: F64, row: I64,
+               changed: I64) -> npt.NDArray[np.bool_]:  # fmt: skip
+    """Return by resource whether it may be asked for more than there is: bool[resources].
+
+    It is not if all that can be on the wire at once takes no more of it when each goes as fast as
+    alone; nor if what holds each message back alone, shared as it may be, always leaves enough of
+    it: a rank's memory behind its links.
+    """
     count = int(max(resource.max(initial=-1), changed.max(initial=-1))) + 1
+    part = np.divide(seconds, alone[row], out=np.zeros_like(seconds), where=alone[row] > 0)
     most, at = np.zeros(count), 0
-    part = np.divide(seconds, alone, out=np.zeros_like(seconds), where=alone > 0)
     for call in calls:
-        keys, sums = [], []
+        keys: list[I64] = []
+        sums: list[F64] = []
         for c in call.cuts:
             end = at + len(c.resource)
             rank = np.repeat(c.src.astype(np.int64), np.diff(c.ptr))
             key, place = np.unique(rank * count + c.resource, return_inverse=True)
             keys.append(key)
-            sums.append(np.bincount(place, weights=part[at:end], minlength=len(key)))
+            total = np.bincount(place, weights=part[at:end], minlength=len(key))
+            sums.append(total.astype(np.float64))
             at = end
-        key, place = np.unique(_whole(keys), return_inverse=True)
-        largest = np.zeros(len(key))
-        np.maximum.at(largest, place, _joined(sums))
-        most += np.bincount(key % count, weights=largest, minlength=count) if count else 0.0
+        most += _largest(_whole(keys), _joined(sums), count)
     found = most > _SLACK
+    found &= _behind(resource, part, row, found) > _SLACK
     found[changed] = True
     return np.asarray(found)
+
+
+def _behind(resource: I64, part: F64, row: I64, asked: npt.NDArray[np.bool_]) -> F64:
+    """Return by resource the most that its messages take of it at once, as what holds them allows.
+
+    Of what a message takes longest alone there is 1 for all: together they take no more of any
+    other resource than the one of them that takes most of it would. asked: who is asked about.
+    """
+    count, full = len(asked), np.flatnonzero(part >= 1.0)
+    found = np.full(count, np.inf)
+    asked = asked.copy()
+    asked[resource[full]] = False
+    entry = np.flatnonzero(asked[resource])
+    if not len(entry):
+        return found
+    first = np.searchsorted(row[full], np.arange(row[-1] + 2))
+    pair, other = expand(first, row[entry])
+    key = resource[full[other]] * count + resource[entry[pair]]
+    names, place, many = np.unique(key, return_inverse=True, return_counts=True)
+    # Of several that hold a message, the one that holds most others too: fewer to add up.
+    chosen = np.zeros(len(entry), dtype=np.int64)
+    order = np.lexsort((place, many[place], pair))
+    chosen[pair[order]] = place[order]
+    total = _largest(names[chosen], part[entry], count)
+    found[asked] = total[asked]
+    return found
+
+
+def _largest(key: I64, value: F64, count: int) -> F64:
+    """Return by key % count the sum of the largest value of each key: float64[count]."""
+    names, place = np.unique(key, return_inverse=True)
+    largest = np.zeros(len(names))
+    np.maximum.at(largest, place, value)
+    if not count:
+        return np.zeros(0)
+    return np.bincount(names % count, weights=largest, minlength=count).astype(np.float64)
 
 
 def _messages(cuts: list[Cut], flows: I64, alone: F64) -> tuple[Records, Records, Records, I32]:
@@ -242,6 +206,7 @@ def _messages(cuts: list[Cut], flows: I64, alone: F64) -> tuple[Records, Records
     message["wire"][fixed] = wires
     message["wire"][flows] = -1 - np.arange(len(flows))
     message["hop"] = hops
+    message["heard"] = _heard(cuts)
     message["sends"] = _whole(c.sends + base for c, base in zip(cuts, lanes))
     message["hears"] = _whole(c.hears + base for c, base in zip(cuts, lanes))
     lane["lead"][:-1] = np.where(lead > 0, leads, -1)

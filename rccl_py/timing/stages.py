@@ -22,7 +22,7 @@ from ..fabric import F64, Fabric
 from ..links import Protocol
 from ..schedule import I32, Phase, Schedule
 from .memory import STAGED, Work, staged, work
-from .messages import Messages, crossing, fans, spent
+from .messages import Messages, crossing, fans, serving_many, spent
 
 __all__ = ["Stage", "Uses", "stages", "uses"]
 
@@ -151,20 +151,25 @@ def _stage(fabric: Fabric, phase: Phase) -> Stage:
         for c in ("src", "dst", "count", "channel")
     )
     fan, far, n = fans(phase, src, dst), src != dst, fabric.nranks
-    # One message a channel and pair of ends; adding up and handing on stay apart.
-    name = ((channel[far] * 3 + np.sign(fan[far]) + 1) * n + src[far]) * n + dst[far]
+    # One message a channel and pair of ends; adding up, handing on, serving many stay apart.
+    many = serving_many(phase, fabric)
+    kind = (np.sign(fan) + 1) * 2 + many
+    name = ((channel[far] * 6 + kind[far]) * n + src[far]) * n + dst[far]
     key, first, at = np.unique(name, return_index=True, return_inverse=True)
     slots = np.bincount(at, weights=count[far], minlength=len(key)).astype(np.int64)
     source, target, lane, fan = (c[far][first] for c in (src, dst, channel, fan))
     sent = Messages(source.astype(np.int32), target.astype(np.int32), slots, fan)
     routes = fabric.routes(sent.src, sent.dst, slots.astype(np.float64))
-    share = routes.share * crossing(fabric, fan, routes)
+    many = many[far][first]
+    share = routes.share * crossing(fabric, fan, routes, many)
     order = np.argsort(routes.row, kind="stable")
     ptr = np.concatenate([[0], np.cumsum(np.bincount(routes.row, minlength=len(key)))])
     # Channels between the same two ranks post one message: the rank's time is spent once.
-    once = np.unique((np.sign(fan) * n + source) * n + target, return_index=True)[1]
+    once = np.unique((kind[far][first] * n + source) * n + target, return_index=True)[1]
     posted = sent.part(once)
-    lead = np.bincount(posted.src, weights=spent(fabric, posted), minlength=n)
+    lead = np.asarray(
+        np.bincount(posted.src, weights=spent(fabric, posted, many[once]), minlength=n), float
+    )
     return Stage(
         1,
         sent.src,
@@ -187,4 +192,4 @@ def _bounced(fabric: Fabric, stage: Stage) -> Work:
     if detour is None:
         return total
     moved = np.bincount(stage.dst, weights=STAGED * stage.slots * detour, minlength=fabric.nranks)
-    return Work(moved, total.reduced)
+    return Work(np.asarray(moved, float), total.reduced)

@@ -17,7 +17,9 @@ from ..fabric import F64, Fabric
 from ..links import Protocol
 from .stages import I64, Stage, uses
 
-__all__ = ["Wires", "wires"]
+__all__ = ["Wires", "numbered", "wires"]
+
+_SPARSE = 16  # names that could be, a name that is: beyond, sorting is faster than a table
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,6 +57,19 @@ def _largest(values: F64, ptr: I64) -> tuple[F64, I64]:
     return top, at
 
 
+def numbered(names: I64, count: int) -> tuple[I64, I64]:
+    """Return the different names, ascending, and the place of each entry's name among them.
+
+    names : int64[k], 0 to `count` - 1.
+    """
+    if count > _SPARSE * len(names):
+        used, at = np.unique(names, return_inverse=True)
+        return used, at
+    there = np.zeros(count, dtype=bool)
+    there[names] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[names]
+
+
 def wires(stage: Stage, fabric: Fabric, protocol: Protocol, slot: float) -> Wires:
     """Return what one repetition of `stage` takes with slots of `slot` bytes."""
     if not len(stage.src):
@@ -63,7 +78,7 @@ def wires(stage: Stage, fabric: Fabric, protocol: Protocol, slot: float) -> Wire
         return Wires(stage, none, none, none, nowhere, none, idle, nowhere, none)
     found = uses(stage, fabric, protocol)
     cost = found.seconds * slot
-    used, at = np.unique(found.resource, return_inverse=True)
+    used, at = numbered(found.resource, found.count)
     total = np.asarray(np.bincount(at, weights=cost, minlength=len(used)), dtype=np.float64)
     wire, entry = _largest(total[at], found.ptr)
     held = np.where(entry >= 0, found.resource[entry] if len(at) else -1, -1)

@@ -78,6 +78,8 @@ def _domain(node: nx.DiGraph) -> Domain:
         port_message=np.array([p.message for p in ports], dtype=np.float64),
         wire=np.array([link.wire for link in g.column("link")]).reshape(-1, 3).T,
         port_wire=np.array([p.wire for p in ports]).reshape(-1, 3).T,
+        spread=np.array([link.spread for link in g.column("link")], dtype=np.float64),
+        port_spread=np.array([p.spread for p in ports], dtype=np.float64),
         window=max((link.window for link in g.column("link")), default=0.0),
         port_window=max((p.window for p in ports), default=0.0),
         multicast=min((link.multicast for link in g.column("link") if link.coherent), default=0.0),
@@ -221,7 +223,7 @@ def _lowered(topology: Topology, place: np.ndarray) -> Fabric:
         topology.device.memory,
         topology.device.reduction_rate,
         topology.device.copy_rate,
-        topology.device.lane,
+        topology.device.per_channel,
         _first_use(topology, graphs),
         topology.device.arch,
     )
