@@ -12,6 +12,7 @@ from rccl_py import Planner, load, lower
 from rccl_py.collectives import COLLECTIVES
 from rccl_py.errors import InvalidUsage
 from rccl_py.links import PROTOCOLS
+from rccl_py.schedule import Layout, Phase, Schedule, at, rows
 from rccl_py.timing import profile
 from rccl_py.timing.clock import clock
 from rccl_py.timing.log import Log
@@ -100,6 +101,33 @@ def test_a_ring_over_uneven_hops_equals_the_loop_for_any_size(n, late):
         assert found.seconds == pytest.approx(expected, rel=1e-9)
 
 
+def random_schedule(rng, n):
+    """Phases of random messages and local copies; some come twice, behind other local work."""
+    kinds = []
+    for _ in range(4):
+        m = int(rng.integers(1, 3 * n))
+        src, dst = rng.integers(0, n, (2, m))
+        src, dst = (src, src) if rng.random() < 0.4 else (src, dst)
+        moved = rows(src, dst, count=rng.integers(1, 5, m), channel=rng.integers(0, 2, m))
+        kinds.append(at(moved, 8, 8))
+    order = rng.integers(0, len(kinds), 12)
+    phases = [Phase((kinds[k],), int(rng.choice([1, 1, 2, 9, 60]))) for k in order]
+    return Schedule("allreduce", "test", n, 0, Layout(8, 1, 1), 2, lambda: iter(phases))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_messages_equal_the_loop(seed):
+    rng = np.random.default_rng(seed)
+    fabric = planner(("unequal links", "rails", "leaves")[seed % 3]).fabric
+    schedule = random_schedule(rng, fabric.nranks)
+    args = fabric, float(rng.choice([1e2, 1e6, 1e8])), PROTOCOLS["Simple"]
+    arrival = arrivals(("together", "scattered", "one")[seed % 2], fabric.nranks)
+    expected = slow(schedule, *args, arrival)
+    for detail in (False, True):
+        found = clock(schedule, *args, arrival=arrival, detail=detail)
+        assert found.seconds == pytest.approx(expected, rel=1e-9)
+
+
 def one_by_one(members, clocks, steps):
     for _ in range(steps):
         clocks = members.once(clocks)
@@ -116,6 +144,32 @@ def test_many_repetitions_of_rings_at_once_are_each_of_them(seed):
     clocks = rng.random(k) * rng.choice([0.0, 20.0, 2000.0])
     expected = one_by_one(members, clocks, steps)
     np.testing.assert_allclose(repeated(members, clocks, steps), expected, rtol=1e-12)
+
+
+def test_a_ring_with_one_slow_member_farther_off_than_there_are_steps():
+    k, steps = 5000, 900
+    stay = np.where(np.arange(k) == 17, 2.0, 1.0)
+    members = Members.of(stay, np.arange(k), np.roll(np.arange(k), -1), stay + 0.25)
+    expected = one_by_one(members, np.zeros(k), steps)
+    np.testing.assert_allclose(repeated(members, np.zeros(k), steps), expected, rtol=1e-12)
+
+
+def test_clocks_that_part_slowly_are_not_taken_for_one_pace():
+    pair = np.array([0, 1, 2, 3]), np.array([1, 0, 3, 2])
+    members = Members.of(np.zeros(4), *pair, np.array([1.0, 1.0, 1.0 + 1e-6, 1.0 + 1e-6]))
+    expected = one_by_one(members, np.zeros(4), 1000)
+    np.testing.assert_allclose(repeated(members, np.zeros(4), 1000), expected, rtol=1e-12)
+
+
+def test_repetitions_that_have_found_their_pace_are_not_done_one_by_one(monkeypatch):
+    done = []
+    once = Members.once
+    monkeypatch.setattr(Members, "once", lambda self, c: done.append(1) or once(self, c))
+    cost = np.array([1.0, 3.0, 2.0, 0.5])  # two circles through 0: not a ring
+    members = Members.of(np.zeros(3), np.array([0, 1, 2, 0]), np.array([1, 2, 0, 2]), cost)
+    found = repeated(members, np.array([0.0, 5.0, 1.0]), 100_000)
+    assert len(done) < 100
+    assert found == pytest.approx(one_by_one(members, np.array([0.0, 5.0, 1.0]), 100_000))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -122,6 +122,31 @@ def test_auto_clocks_more_messages_than_may_be_simulated():
     assert "more than the 10 that are simulated" in line.why
 
 
+@pytest.mark.parametrize("less, engine", [(0, "simulate"), (1, "clock")])
+def test_auto_simulates_up_to_the_last_message_allowed(less, engine):
+    option = uneven(collective="gather")
+    fabric = option.profile.fabric
+    moved = sum(s.steps * len(s.src) for s in stages(option.schedule, fabric))
+    rows = sum(p.steps * sum(int((m.rows.src != m.rows.dst).sum()) for m in p.moves)
+               for p in option.schedule.phases())  # fmt: skip
+    assert rows >= moved
+    line = timed(option.schedule, fabric, BLOCK, PROTOCOLS["LL"], max_events=rows - less)
+    assert line.engine == engine
+
+
+def test_the_estimate_in_detail_stays_in_its_steps_and_behind_late_ranks():
+    option = uneven(collective="allreduce", algorithm="ring")  # over uneven hops
+    fabric = option.profile.fabric
+    line = timed(option.schedule, fabric, 64.0, PROTOCOLS["LL"], engine="estimate", detail=True,
+                 arrival=np.where(np.arange(32) == 3, 1e-3, 0.0))  # fmt: skip
+    moved = line.transfers
+    assert moved.start.min() >= fabric.launch + 1e-3
+    assert line.parts[0].start == pytest.approx(fabric.launch + 1e-3)
+    for number, part in enumerate(line.parts):
+        ends = part.start + (moved.step[moved.stage == number] + 1) * part.seconds / part.steps
+        assert (moved.end[moved.stage == number] <= ends * (1 + 1e-12)).all()
+
+
 def test_auto_estimates_what_is_too_much_for_a_clock(monkeypatch):
     monkeypatch.setattr("rccl_py.timing.engines._CLOCKED", 10)
     option = uneven()
@@ -168,6 +193,9 @@ def test_the_estimate_keeps_all_waiting_for_a_late_rank():
 def test_nobody_late_is_no_arrival():
     option = uneven()
     assert seconds(option, "clock", arrival=np.zeros(32)) == seconds(option, "clock")
+    plan = planner("mi300x-8").plan("allreduce", BLOCK)
+    assert plan.timed(arrival=np.zeros(8)).engine == "estimate"
+    assert plan.timed(arrival=np.zeros(8)).arrival is None
 
 
 @pytest.mark.parametrize("engine", ["", "Clock", "fluid"])

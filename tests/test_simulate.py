@@ -501,7 +501,8 @@ def test_too_many_messages_are_refused_before_anything_runs(folder):
 @pytest.mark.parametrize("job, why", [
     ({"ranks": (0, 9)}, "0 to 3"), ({"ranks": (0, 0)}, "1 different"),
     ({"ranks": None}, "for 2 ranks on 4"), ({"ranks": (0, 1), "after": (0,)}, "after job 0"),
-    ({"ranks": (0, 1), "arrival": [1.0]}, "shape"), ({"ranks": (0, 1), "start": -1.0}, "start -1.0"),
+    ({"ranks": (0, 1), "arrival": [1.0]}, "shape"),
+    ({"ranks": (0, 1), "start": -1.0}, "start -1.0"),
     ({"ranks": (0, 1), "arrival": [0.0, np.nan]}, "from 0"),
 ])  # fmt: skip
 def test_a_job_that_does_not_fit_is_refused(folder, job, why):

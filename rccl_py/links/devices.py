@@ -104,8 +104,9 @@ def _tpu(name: str, title: str, peak: float, link: str) -> Device:
     )
 
 
-_MI300_LAUNCH = 12.0  # AE; A: direct all_reduce of 1 KiB takes 12.8 us
-_MI300_CHANNEL = 37 * GB, 0.0, 54 * GB  # AE
+_MI300_LAUNCH = 12.5  # AE; A: direct all_reduce of 1 KiB takes 12.8 us
+_MI300_CHANNEL = 43 * GB, 0.0, 26 * GB  # AE
+_MI350_CHANNEL = 43 * GB, 0.0, 52 * GB  # AE
 _MI300_COPY = 0.356  # AE
 _AS_MI300X = "launch as mi300x, memory 80 % of the data sheet"
 _80 = "memory 80 % of the data sheet"
@@ -148,14 +149,14 @@ DEVICES: dict[str, Device] = {
             _AS_MI300X, graph=6.0, copy=_MI300_COPY, per_channel=_MI300_CHANNEL, reduction=1.35,
         ),
         _amd(
-            "mi355x", "Instinct MI355X", "gfx950", 5.0, 6.4, 8.0, "xgmi-mi350",
+            "mi355x", "Instinct MI355X", "gfx950", 4.0, 6.4, 8.0, "xgmi-mi350",
             "AE; memory 80 % of the data sheet", graph=4.0, copy=_MI300_COPY,
-            per_channel=_MI300_CHANNEL,
+            per_channel=_MI350_CHANNEL,
         ),
         _amd(
-            "mi350x", "Instinct MI350X", "gfx950", 5.0, 6.4, 8.0, "xgmi-mi350x",
+            "mi350x", "Instinct MI350X", "gfx950", 4.0, 6.4, 8.0, "xgmi-mi350x",
             "launch as mi355x; memory 80 % of the data sheet", graph=4.0, copy=_MI300_COPY,
-            per_channel=_MI300_CHANNEL,
+            per_channel=_MI350_CHANNEL,
         ),
         _amd(
             "mi455x", "Instinct MI455X", "gfx1250", _MI300_LAUNCH, 15.7, 19.6, "ualink-200g",

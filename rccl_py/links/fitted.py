@@ -42,12 +42,12 @@ def _us(ll: float, ll128: float, simple: float) -> Triple:
 
 FITTED: dict[str, Fit] = {
     "xgmi-mi300": Fit(
-        _us(0.3, 0.5, 1.36),
+        _us(0.2, 0.5, 1.78),
         0.05 * US,
         "MI300X 1x8 allreduce (blog, launched and in a graph); MI355X 1x8 allreduce, alltoall",
-        parts=(1.0, 0.6, 1.0),
-        window=11.2e6,
-        spread=0.947,
+        parts=(1.0, 0.7, 1.0),
+        window=0.36e6,
+        spread=0.97,
     ),
     "nvlink3": Fit(
         _us(0.3, 1.22, 5.8),
@@ -72,7 +72,7 @@ FITTED: dict[str, Fit] = {
         "B200 and GB200, 2, 4, 8, 64 and 72 GPUs",
         parts=(1.0, 0.49, 1.0),
         window=3.3e6,
-        spread=0.993,
+        spread=0.935,
         multicast=0.66,
     ),
     "pcie-root": Fit(
@@ -92,9 +92,10 @@ FITTED: dict[str, Fit] = {
     "ib": Fit(
         _us(3.2, 6.9, 17.0),
         0.065 * US,
-        "H100 2x8 and 4x8 allreduce (NDR)",
+        "H100 2x8 and 4x8 allreduce (NDR); spread: M",
         parts=(0.138, 0.52, 1.0),
         window=5.2e5,
+        spread=0.91,
     ),
     "efa": Fit(
         _us(24.9, 39.5, 3.0),

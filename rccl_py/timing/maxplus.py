@@ -80,12 +80,12 @@ def _one_by_one(members: Members, clock: F64, steps: int) -> F64:
 
     What is compared with is taken anew at repetitions 1, 2, 4, ... (Brent's search for a period).
     """
-    base = float(clock.min(initial=0.0))
+    base = float(clock.min())
     clock, done, kept, kept_at, kept_base = clock - base, 0, clock - base, 0, base
     while done < steps:
         clock, done = members.once(clock), done + 1
         # Differences are what counts, so clocks stay small and keep their digits.
-        least = float(clock.min(initial=0.0))
+        least = float(clock.min())
         clock, base = clock - least, base + least
         moved, period = base - kept_base, done - kept_at
         if np.abs(clock - kept).max(initial=0.0) <= _ALIKE * moved:

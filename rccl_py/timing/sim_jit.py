@@ -53,7 +53,13 @@ def kept(function: F) -> F:
     What is kept is found again by the function's own file and by what it closes over: a function
     that calls those of other files closes over `source_of` them.
     """
-    made: F = function if numba is None else numba.njit(function, cache=True, error_model="numpy")
+    if numba is None:
+        return function
+    made: F
+    try:
+        made = numba.njit(function, cache=True, error_model="numpy")
+    except RuntimeError:  # neither beside this file nor in a home is a place to write to
+        made = numba.njit(function, error_model="numpy")
     return made
 
 

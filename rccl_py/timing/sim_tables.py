@@ -142,7 +142,7 @@ def _crowdable(calls: Sequence[Call], resource: I64, seconds: F64, alone: F64, r
         for c in call.cuts:
             end = at + len(c.resource)
             rank = np.repeat(c.src.astype(np.int64), np.diff(c.ptr))
-            key, place = np.unique(rank * count + c.resource, return_inverse=True)
+            key, place = _numbered(rank * count + c.resource)
             keys.append(key)
             total = np.bincount(place, weights=part[at:end], minlength=len(key))
             sums.append(total.astype(np.float64))
@@ -170,7 +170,8 @@ def _behind(resource: I64, part: F64, row: I64, asked: npt.NDArray[np.bool_]) ->
     first = np.searchsorted(row[full], np.arange(row[-1] + 2))
     pair, other = expand(first, row[entry])
     key = resource[full[other]] * count + resource[entry[pair]]
-    names, place, many = np.unique(key, return_inverse=True, return_counts=True)
+    names, place = _numbered(key)
+    many = np.bincount(place)
     # Of several that hold a message, the one that holds most others too: fewer to add up.
     chosen = np.zeros(len(entry), dtype=np.int64)
     order = np.lexsort((place, many[place], pair))
@@ -180,9 +181,17 @@ def _behind(resource: I64, part: F64, row: I64, asked: npt.NDArray[np.bool_]) ->
     return found
 
 
+def _numbered(key: I64) -> tuple[I64, I64]:
+    """Return names and the place in them of each key; some names are no key's if that is faster."""
+    if len(key) and int(key.max()) < 4 * len(key):
+        return np.arange(int(key.max()) + 1), key
+    names, place = np.unique(key, return_inverse=True)
+    return names, place
+
+
 def _largest(key: I64, value: F64, count: int) -> F64:
     """Return by key % count the sum of the largest value of each key: float64[count]."""
-    names, place = np.unique(key, return_inverse=True)
+    names, place = _numbered(key)
     largest = np.zeros(len(names))
     np.maximum.at(largest, place, value)
     if not count:

@@ -36,7 +36,8 @@ __all__ = ["KEPT", "MAX_EVENTS", "Job", "simulate", "simulate_jobs"]
 MAX_EVENTS = 50_000_000
 """Messages a simulation takes on at most, unless told otherwise: some tens of seconds."""
 KEPT = 4_000_000
-"""Messages that detail=True keeps at most: some 400 MB of columns."""
+"""Messages that detail=True keeps at most, some 400 MB of columns; and those that the stages of all
+jobs have when each repetition is counted once, some 2 GB."""
 
 Change = tuple[float, int, float]
 """At this time, s, a resource (a link's number) has this part of its capacity, 0 to 1."""
@@ -138,14 +139,16 @@ def _call(job: Job, number: int, fabric: Fabric, left: int, most: int) -> tuple[
             f"on, one for each of {own.nranks} ranks"
         )
     slot = job.block / job.schedule.layout.chunks
-    cuts, messages = [], 0
+    cuts, messages, held = [], 0, 0
     for stage in stages(job.schedule, own):
         messages += stage.steps * len(stage.src)
-        if messages > left:
+        held += len(stage.src)
+        if messages > left or held > KEPT:
+            limit = f"max_events={most:,}: raise it, or" if messages > left else f"{KEPT:,}:"
             raise InvalidUsage(
                 f"{job.schedule.collective}/{job.schedule.algorithm} on {own.nranks} ranks has at "
-                f"least {most - left + messages:,} messages to simulate, more than max_events="
-                f'{most:,}: raise it, or use engine="clock" or engine="estimate"'
+                f"least {most - left + messages if messages > left else held:,} messages to "
+                f'simulate, more than {limit} use engine="clock" or engine="estimate"'
             )
         cuts.append(cut(stage, own, job.protocol, slot, seat, fabric.nranks))
     return Call(
@@ -187,4 +190,4 @@ def _finished(made: Tables, fabric: Fabric, calls: Sequence[Call]) -> Tables:
             return replace(made, state=state)
         if found == sim_loop.STUCK:
             raise stuck(replace(made, state=state), fabric, calls)
-        state = free_events(state, max(len(state.event) // 4, int(state.n[MARGIN])))
+        state = free_events(state, max(len(state.event) // 2, int(state.n[MARGIN])))

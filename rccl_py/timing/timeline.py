@@ -107,7 +107,8 @@ class Timeline:
     was asked for. link_busy: float64[nlinks], s each link is used; None where it was not counted.
     tail: s after the last part until the call returns. ends: float64[nranks] s, when each rank
     has all it needs; None where the engine does not tell ranks apart. arrival: float64[nranks] s
-    each rank called late, None: none did; launch counts until the last one is ready.
+    each rank called late, None: none did; launch counts until the last one is ready. queued:
+    float64[nlinks] s that messages of all jobs waited for others on each link, if simulated.
     """
 
     launch: float
