@@ -199,7 +199,8 @@ def _network(
 
 
 _RINGS = "AE (rings)"
-_POLLARA = 0.932  # AE; I: 45.5 of 50
+_NDR = 0.94  # AE
+_POLLARA = 0.95  # AE; I: 45.5 of 50
 
 LINKS: dict[str, LinkType] = {
     link.name: link
@@ -252,7 +253,7 @@ LINKS: dict[str, LinkType] = {
         _pcie(5, 3.938, 52.93, "H"),
         _pcie(6, 7.563, 104.1, "H"),
         # The same where peers' traffic crosses the root complex of a CPU, which halves it.
-        _pcie(5, 3.938, 26.5, "F (RTX PRO 6000 rings)", "-root"),
+        _pcie(5, 3.938, 24.6, "AE (RTX PRO 6000 rings)", "-root"),
         _socket("upi-bdw", 6, "K"),
         _socket("upi-skl", 10, "K"),
         _socket("upi-spr", 22, "K"),
@@ -292,9 +293,39 @@ LINKS: dict[str, LinkType] = {
         _network(
             "ib-100g", 100, _IB, infiniband(forward_correction=False), "quantum", "N, AE", fit="ib"
         ),
-        _network("ib-200g", 200, _IB, infiniband(), "quantum", "N, AE", fit="ib"),
-        _network("ib-400g", 400, _IB, infiniband(), "quantum-2", "N, AE", fit="ib"),
-        _network("ib-800g", 800, _IB, infiniband(), "quantum-x800", "N, AE", fit="ib"),
+        _network(
+            "ib-200g",
+            200,
+            _IB,
+            infiniband(),
+            "quantum",
+            "N, AE",
+            fit="ib",
+            part=_NDR,
+            measured="AE",
+        ),
+        _network(
+            "ib-400g",
+            400,
+            _IB,
+            infiniband(),
+            "quantum-2",
+            "N, AE",
+            fit="ib",
+            part=_NDR,
+            measured="AE",
+        ),
+        _network(
+            "ib-800g",
+            800,
+            _IB,
+            infiniband(),
+            "quantum-x800",
+            "N, AE",
+            fit="ib",
+            part=_NDR,
+            measured="AE",
+        ),
         _network(
             "slingshot-200g",
             200,
