@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OneLineParser",
     "add_cluster_arguments",
+    "add_engine_argument",
     "add_topology_arguments",
     "guarded",
     "topology_from",
@@ -89,6 +90,15 @@ def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
         "nvidia-smi or rocm-smi text, ... (docs/machines.md)",
     )
     add_cluster_arguments(parser)
+
+
+def add_engine_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --engine, which has a plan timed once more and its time explained."""
+    parser.add_argument(
+        "--engine",
+        choices=["auto", "estimate", "clock", "simulate"],
+        help="time the plan by another engine too, and say what its time goes to (docs/timing.md)",
+    )
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:

@@ -77,6 +77,7 @@ class Settings:
     algo: str | None
     proto: str | None
     policy: str | None
+    engine: str | None
     graph: int
     blocking: int
     parallel_init: int
@@ -116,8 +117,14 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("-r", "--root", default="0", help="a rank, or all (0)")
     what.add_argument("--algo", metavar="A", help="as NCCL_ALGO, which it overrides")
     what.add_argument("--proto", metavar="P", help="as NCCL_PROTO, which it overrides")
+    what.add_argument(
+        "--engine",
+        choices=["estimate", "clock", "simulate", "auto"],
+        help="which timing engine the times are by (estimate; docs/timing.md)",
+    )
     what.add_argument("--policy", metavar="NAME",
-                      help="take what a library would: nccl-2.30, rccl-2.28, rccl-2.22, csv:FILE "
+                      help="take what a library would: nccl-2.30, rccl-2.28, rccl-2.26, rccl-2.22, "
+                      "csv:FILE "
                       "(docs/policies.md)")  # fmt: skip
     for short, long, metavar, text in _COUNTS:
         what.add_argument(short, long, metavar=metavar, help=text,
@@ -232,6 +239,7 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
         algo=arguments.algo or environment.get("NCCL_ALGO") or None,
         proto=arguments.proto or environment.get("NCCL_PROTO") or None,
         policy=arguments.policy,
+        engine=arguments.engine,
         graph=_ignored(arguments.cudagraph), blocking=_ignored(arguments.blocking),
         parallel_init=_ignored(arguments.parallel_init),
     )  # fmt: skip

@@ -185,12 +185,18 @@ class Run:
              f"{free >> 20} MiB of memory are available: timed without data (N/A)")  # fmt: skip
         return False
 
-    def _half(self, exchange: Exchange | None, plan: Plan, count: int,
+    def _half(self, exchange: Exchange | None, plan: Plan, seconds: float, count: int,
               in_place: bool) -> Measurement:  # fmt: skip
-        algbw = plan.size / plan.time if plan.time > 0 else 0.0
+        algbw = plan.size / seconds if seconds > 0 else 0.0
         never = in_place and self.collective.in_place(0, 0) == -1
         wrong = None if exchange is None or never else self._checked(exchange, count, in_place)
-        return Measurement(plan.time, algbw, algbw * self.collective.factor(self.n), wrong)
+        return Measurement(seconds, algbw, algbw * self.collective.factor(self.n), wrong)
+
+    def _seconds(self, plan: Plan) -> float:
+        """Return what the call takes, by the engine that was asked for."""
+        if self.settings.engine in (None, "estimate"):
+            return plan.time
+        return plan.timed(self.settings.engine or "auto").seconds
 
     def _checked(self, exchange: Exchange, count: int, in_place: bool) -> int:
         """Return the wrong elements, on all ranks, of the first check that finds any."""
@@ -205,7 +211,8 @@ class Run:
 
     def _row(self, exchange: Exchange | None, case: _Case, count: int, cycle: int) -> Row:
         plan = self.comms[0].plan(self.collective.name, count, case.dtype, root=max(case.root, 0))
-        out, into = (self._half(exchange, plan, count, in_place) if wanted else None
+        seconds = self._seconds(plan)
+        out, into = (self._half(exchange, plan, seconds, count, in_place) if wanted else None
                      for in_place, wanted in ((False, self.columns.out_of_place),
                                               (True, self.columns.in_place)))  # fmt: skip
         return Row(int(plan.size), count, case.name, case.op.value if case.op else "none",

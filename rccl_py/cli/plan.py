@@ -5,12 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .common import OneLineParser, add_topology_arguments, guarded, topology_from
+from .common import (
+    OneLineParser,
+    add_engine_argument,
+    add_topology_arguments,
+    guarded,
+    topology_from,
+)
 
 if TYPE_CHECKING:
-    from ..planner import Planner
+    from ..planner import Plan, Planner
+    from ..topology import Topology
 
 __all__ = ["main"]
 
@@ -37,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--policy",
         metavar="NAME",
-        help="take what a library would: nccl-2.30, rccl-2.28, rccl-2.22 or csv:FILE "
-        "(docs/policies.md)",
+        help="take what a library would: nccl-2.30, rccl-2.28, rccl-2.26, rccl-2.22 or "
+        "csv:FILE (docs/policies.md)",
     )
     parser.add_argument(
         "--compare",
@@ -50,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the best plans, as far as NCCL can express them, for its tuner plugin",
     )
+    add_engine_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--ranks", type=int, default=8, help="tree lines of so many ranks (8)")
     parser.add_argument("--all", action="store_true", help="print long rings and trees whole")
@@ -67,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from ..planner import Planner
     from ..planner.describe import plan_as_dict, plan_lines, table_lines
     from ..topology import lower
-    from ..units import parse_size
+    from ..units import format_size, parse_size
 
     spec = collective_named(arguments.collective)
     sizes = [parse_size(s) for text in arguments.size or [] for s in text.split(",")]
@@ -84,16 +93,51 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     plans = [planner.plan(spec.name, size / blocks, arguments.root) for size in wanted]
     if arguments.json:
-        print(json.dumps([plan_as_dict(p, planner) for p in plans], indent=1))
+        told = [plan_as_dict(p, planner) | _more(p, topology, arguments.engine) for p in plans]
+        print(json.dumps(told, indent=1))
         return 0
     if not sizes:
         print(f"# {spec.name} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
         print("\n".join(table_lines(plans)))
     for plan in plans if sizes else []:
         print("\n".join(plan_lines(plan, planner, arguments.ranks, whole=arguments.all)))
+    print("\n".join(_trust(plans, topology)))
+    for plan in plans if arguments.engine else []:
+        line = plan.timed(arguments.engine, detail=True)
+        said = line.explain(planner.fabric).splitlines()
+        print("\n".join(f"# {format_size(plan.size)}: {text}" for text in said))
     for note in topology.notes:
         print(f"# note: {note}")
     return 0
+
+
+def _trust(plans: list[Plan], topology: Topology) -> Iterator[str]:
+    """Yield how far off predictions of these sizes usually are, one line a class of sizes."""
+    from ..report.band import band_for
+
+    seen = {band_for(topology, _nodes(plan), plan.size): None for plan in plans}
+    for band in seen:
+        yield "# error band: " + (str(band) if band else "no machine like this was measured")
+
+
+def _nodes(plan: Plan) -> int:
+    return len(set(plan.profile.fabric.node.tolist()))
+
+
+def _more(plan: Plan, topology: Topology, engine: str | None) -> dict[str, object]:
+    """Return what JSON says besides the plan: the usual error, and another engine's time."""
+    from dataclasses import asdict
+
+    from ..report.band import band_for
+
+    band = band_for(topology, _nodes(plan), plan.size)
+    found: dict[str, object] = {"error_band": asdict(band) if band else None}
+    if engine:
+        line = plan.timed(engine, detail=True)
+        fabric = plan.profile.fabric
+        found["timed"] = {"engine": line.engine, "why": line.why, "seconds": line.seconds,
+                          "waits": line.why_slow(fabric)}  # fmt: skip
+    return found
 
 
 def _compare(
