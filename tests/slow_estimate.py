@@ -60,10 +60,11 @@ class Slow:
             step, reduced, switched = move.step(s), Counter(), move.rows.switched
             for src, dst, count, op in zip(*(getattr(step, c).tolist() for c in
                                              ("src", "dst", "count", "op"))):  # fmt: skip
-                load["memory"][src] += count
                 fan = (-sums[dst] if op == REDUCE else copies[src]) if switched else 0
-                if op == REDUCE and switched:
-                    reduced[dst] += count  # the sum is written, and was added elsewhere
+                # What a switch does: its own share is read and written once by who is at its end.
+                load["memory"][src] += 2 * count / fan if fan > 0 else count
+                if fan < 0:
+                    load["memory"][dst] += 2 * count / -fan
                 elif op == REDUCE:  # moves posted together reduce into the same slots
                     reduced[dst] += 2 * count
                     load["added"][dst] += count
@@ -92,8 +93,11 @@ class Slow:
 
     def least(self, far: bool) -> float:
         """Return the least part that serving many leaves of a NIC, or of a link inside."""
-        return min([1.0, *(part for d in self.fabric.domains
-                           for part in (d.port_spread if far else d.spread).tolist())])  # fmt: skip
+        parts = [1.0]
+        for d in self.fabric.domains:
+            own = [part for part, joins in zip(d.spread.tolist(), d.joins.tolist()) if joins]
+            parts += d.port_spread.tolist() if far else own
+        return min(parts)
 
     @staticmethod
     def serves_many(phase: Phase, s: int) -> bool:

@@ -6,6 +6,8 @@ staging buffer. Knows no links but whether a path is coherent. Rules, argued in 
 * what is sent is read once, what is copied to is written once
 * reductions posted together add up in registers: their target is read and written once, however
   many there are; but each is added, at the accelerator's reduction rate
+* what a switch adds up or hands on (timing.messages) crosses the memory of the rank that gets the
+  sum, or sends, once each way: its own share is handed in, the sum is written, and nothing is added
 * a path that is not load and store all the way (PCIe, NICs) ends in a staging buffer: what comes
   over it is written there and read again before it is used
 """
@@ -17,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..fabric import F64, Fabric
-from ..schedule import I32, REDUCE, Phase
+from ..fabric import F64, I64, Fabric
+from ..schedule import I32, REDUCE, Move, Phase
+from .messages import fans
 
 __all__ = ["STAGED", "Work", "staged", "work"]
 
@@ -74,14 +77,35 @@ def work(nranks: int, phase: Phase) -> Work:
     Detours through staging buffers are not in it: they depend on the fabric.
     """
     total, target, added = np.zeros(nranks), np.zeros(nranks), np.zeros(nranks)
-    for move in phase.moves:
+    for move, fan in zip(phase.moves, _fans(phase)):
         r = move.rows
         reduces = r.op == REDUCE
+        if r.switched:
+            total += _switched(nranks, move, fan)
+            continue
         total += np.bincount(r.src, weights=r.count, minlength=nranks)
         total += np.bincount(r.dst, weights=r.count * ~reduces, minlength=nranks)
         into = np.bincount(r.dst, weights=r.count * reduces, minlength=nranks)
-        if r.switched:  # the sum arrives: it is written, not added
-            target = np.maximum(target, into)
-            continue
         target, added = np.maximum(target, 2.0 * into), added + into
     return Work(total + target, added)
+
+
+def _fans(phase: Phase) -> list[I64]:
+    """Return the fan of every row, by move."""
+    src, dst = (np.concatenate([getattr(m.rows, end) for m in phase.moves]) for end in ("src", "dst"))
+    ends = np.cumsum([len(m.rows.src) for m in phase.moves])
+    return np.split(fans(phase, src, dst), ends[:-1])
+
+
+def _switched(nranks: int, move: Move, fan: I64) -> F64:
+    """Return the slots that rows done by a switch read and write at each rank: float64[nranks].
+
+    The rank at the switched end of a fan of f rows is in all of them, and has 1 / f of its share in
+    each: read to be handed in, and written as the sum or as its own copy.
+    """
+    r = move.rows
+    part = 2.0 * r.count / np.abs(fan)
+    adds = r.op == REDUCE
+    sent = np.bincount(r.src, weights=np.where(adds, r.count, part), minlength=nranks)
+    got = np.bincount(r.dst, weights=np.where(adds, part, r.count), minlength=nranks)
+    return np.asarray(sent + got, dtype=np.float64)
