@@ -12,7 +12,8 @@ SOURCES: dict[str, str] = {
     "links, 69-76 over 2, 35-39 over 1",
     "D": "oci-gpu-quickstarts: MI355X all_reduce 402-409 GB/s, MI350X 367 GB/s busbw over 7 links",
     "E": "NVIDIA NCCL src/graph/tuning.cc (2.30): hop latencies per protocol",
-    "F": "nccl-tests tables: H200 ring 363-367 of 450, B200 678-682 of 900, A100 222 of 300 GB/s",
+    "F": "nccl-tests tables: H200 ring 363-367 of 450, B200 678-682 of 900, A100 222 of 300, V100 "
+    "134.7 of 150 GB/s (github Panlichen/nccl-tests)",
     "G": "UALink consortium: 93 % effective peak; switch hop <= 150 (25T), < 200 (50T), < 250 ns "
     "(100T) with 400G ports; lanes of 106.25, 128 and 212.5 Gb/s in ports of 1, 2 and 4",
     "H": "PCI-SIG rates; usable part from bandwidth tests (gen 4 25-26, gen 5 52-55, gen 6 ~105 "

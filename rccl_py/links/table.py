@@ -180,10 +180,11 @@ def _network(
     fit: str = "",
     part: float | None = None,
     measured: str = "",
+    pauses: bool = False,
 ) -> LinkType:
     """Return a NIC's port of so many Gb/s; `part` of it was measured at the application."""
     raw = gigabits / 8 * GB
-    return _row(
+    row = _row(
         name,
         "net",
         raw,
@@ -196,6 +197,7 @@ def _network(
         switch=switch,
         fit=FITTED[fit] if fit else None,
     )
+    return replace(row, pauses=pauses)
 
 
 _RINGS = "AE (rings)"
@@ -217,7 +219,7 @@ LINKS: dict[str, LinkType] = {
         _xgmi("xgmi-mi350x", 76.8, 57.8, "D (MI350X 367 over 7), as far above it as AE"),
         # NVLink, one link. Rings load both directions; K's constants are for one.
         _nvlink("nvlink1", 20, 18, "K (18)", "N, E", both_ways=False),
-        _nvlink("nvlink2", 25, 20, "K (20)", "N, E", both_ways=False),
+        _nvlink("nvlink2", 25, 23, "F (V100 rings reach 134.7 of 150)", "N, E", both_ways=False),
         _nvlink("nvlink3", 25, 18.05, _RINGS, "N, AE", fit="nvlink3"),
         _nvlink("nvlink4", 25, 22.2, _RINGS, "N, AE", fit="nvlink4"),
         _nvlink("nvlink5", 50, 40.45, _RINGS, "N, AE", fit="nvlink5"),
@@ -265,7 +267,9 @@ LINKS: dict[str, LinkType] = {
         _socket("power-xbus", 32, "K"),
         _socket("arm-cpu", 6, "K"),
         _socket("zhaoxin-cpu", 6, "K"),
+        # TCP drops what a port has no room for, and lowers its window: it pauses nobody.
         _network("eth-10g", 10, _TCP, tcp(), "tomahawk-5", "N; latency assumed"),
+        # RoCE sends all again from a lost packet on, so its networks pause what feeds a full port.
         *(
             _network(
                 f"roce-{speed}g",
@@ -277,19 +281,22 @@ LINKS: dict[str, LinkType] = {
                 fit="roce",
                 part=_POLLARA,
                 measured="AE, I" if speed == 400 else "AE, I (at 400G)",
+                pauses=True,
             )
             for speed in (100, 200, 400, 800)
         ),
-        # AWS Elastic Fabric Adapter: datagrams sprayed by the NIC (SRD), Ethernet frames.
+        # AWS Elastic Fabric Adapter: datagrams sprayed by the NIC (SRD), Ethernet frames. It sends
+        # a lost datagram again, out of order, and slows the sender: no pauses.
         _network(
             "efa-100g", 100, _EFA, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
         ),
         _network(
             "efa-400g", 400, _EFA, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
         ),
+        # UET sprays packets; a full port trims them to headers, and receivers hand out credits.
         _network("uec-400g", 400, _IB, uet(), "tomahawk-5", "N; the rest assumed as ib", fit="ib"),
         _network("uec-800g", 800, _IB, uet(), "tomahawk-6", "N; the rest assumed as ib", fit="ib"),
-        # EDR, HDR, NDR and XDR.
+        # EDR, HDR, NDR and XDR. Credits a virtual lane: what waits holds up its own lane only.
         _network(
             "ib-100g", 100, _IB, infiniband(forward_correction=False), "quantum", "N, AE", fit="ib"
         ),
@@ -326,6 +333,7 @@ LINKS: dict[str, LinkType] = {
             part=_NDR,
             measured="AE",
         ),
+        # Rosetta holds back the flows that cause congestion at their source, not their neighbours.
         _network(
             "slingshot-200g",
             200,
