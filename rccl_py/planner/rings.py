@@ -72,13 +72,20 @@ def _cycle(free: np.ndarray, rng: np.random.Generator | None = None) -> list[int
 
 
 def mesh_rings(n: int) -> I32:
-    """Return directed Hamiltonian cycles of the complete graph that share no directed edge.
+    """Return directed Hamiltonian cycles of the complete graph that use every directed edge alike.
 
-    n - 1 of them, all there are, for odd n and for even n other than 4 and 6 (Tillson); for 4 and
-    6 as many as the search finds (2 and 4), which leaves some links idle.
+    n - 1 of them, each edge in one, for odd n and for even n other than 4 and 6 (Tillson). For 4 and
+    6 there are none that share no edge, so twice as many, each edge in two: with half the bandwidth
+    each they leave no link idle.
     """
     if n <= 2:
         return np.arange(n, dtype=np.int32)[None, :]
+    if n in (4, 6):
+        # Zig-zag paths over n - 1 points use each edge twice, and each point is an end twice.
+        around = np.arange(n - 1)
+        zigzag = np.where(around % 2, (around + 1) // 2, -(around // 2))
+        closed = [np.append((zigzag + i) % (n - 1), n - 1) for i in range(n - 1)]
+        return np.array([c for cycle in closed for c in (cycle, cycle[::-1])], dtype=np.int32)
     if n % 2:
         around = np.arange(n - 1)
         zigzag = np.where(around % 2, (around + 1) // 2, -(around // 2))
