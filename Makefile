@@ -63,6 +63,8 @@ docs: $(VENV)/.test  ## draw the README's pictures, make the tables and run the 
 	$(BIN)/python docs/plot.py
 	$(BIN)/python docs/tables.py > .docs.tmp && mv .docs.tmp docs/links.md
 	$(BIN)/python docs/tables_topologies.py > .docs.tmp && mv .docs.tmp docs/topologies.md
+	$(BIN)/python docs/tables_validation.py > .docs.tmp && mv .docs.tmp docs/validation.md
+	$(BIN)/rccl-validate --grade B --bands > .docs.tmp && mv .docs.tmp rccl_py/report/bands.csv
 	$(BIN)/python docs/notebooks.py
 
 clean:  ## remove the environment and everything built

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rccl_py.framing import FRAMINGS
 from rccl_py.links import DEVICES, LINKS, REGISTRATIONS, SOURCES, SWITCHES, first_touch
+from rccl_py.links.fitted import FITTED
 
 PAGE = Path(__file__).parent / "links.md"
 _TABLE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -72,6 +73,26 @@ def links() -> str:
     heads = ("link", "medium", "raw GB/s", "framing", "measured remainder", "usable GB/s",
              "hop us: LL / LL128 / Simple", "message us", "part: LL / LL128 / Simple",
              "to many", "window KiB", "multicast", "switch ns", "load/store", "source")  # fmt: skip
+    return _table(heads, rows)
+
+
+def fitted() -> str:
+    """Every row of FITTED."""
+    rows = [
+        (
+            f"`{name}`",
+            " / ".join(_short(t * 1e6) for t in fit.latency),
+            _short(fit.message * 1e6),
+            " / ".join(_short(p) for p in fit.parts),
+            _short(fit.spread),
+            _short(fit.window / 1024),
+            _short(fit.multicast) if fit.multicast else "-",
+            ", ".join(f"`{name}`" for name in fit.tables) + (f"; {fit.also}" if fit.also else ""),
+        )
+        for name, fit in FITTED.items()
+    ]
+    heads = ("family", "hop us: LL / LL128 / Simple", "message us", "part: LL / LL128 / Simple",
+             "to many", "window KiB", "multicast", "fitted on half a of")  # fmt: skip
     return _table(heads, rows)
 
 
@@ -159,7 +180,7 @@ def sources() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (framings, links, devices, switches, registrations, touches, sources)
+    for made in (framings, links, fitted, devices, switches, registrations, touches, sources)
 }
 
 

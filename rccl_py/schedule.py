@@ -27,7 +27,9 @@ __all__ = [
     "REDUCE",
     "Layout",
     "Move",
+    "Outline",
     "Phase",
+    "Pipeline",
     "Rows",
     "Schedule",
     "Step",
@@ -133,13 +135,9 @@ def rows(
 ) -> Rows:
     """Return read-only int32 columns of one length; scalars are repeated."""
     length = np.size(src) if np.ndim(src) else np.size(dst)
-    return Rows(
-        *(
-            _column(np.ravel(c) if np.ndim(c) else c, length)
-            for c in (src, dst, count, op, channel)
-        ),
-        switched,
-    )
+    wanted = (src, dst, count, op, channel)
+    columns = [_column(np.ravel(c) if np.ndim(c) else c, length) for c in wanted]
+    return Rows(*columns, switched=switched)
 
 
 def at(moved: Rows, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike) -> Move:
@@ -250,10 +248,12 @@ def together(*streams: Iterable[Phase]) -> Iterator[Phase]:
         active = following
 
 
-def pipeline(phases: Iterable[Phase], pieces: int, stride: int, first: int = 0) -> Iterator[Phase]:
-    """Yield `pieces` copies of a stream, each a step behind the one before and `stride` slots on.
+@dataclass(frozen=True, eq=False, slots=True)
+class Pipeline:
+    """`pieces` copies of a stream, each a step behind the one before and `stride` slots on.
 
-    `first` is added to every slot of the stream.
+    stages: the stream; `first` is added to every slot of it. Iterating yields the phases that all
+    pieces together are; who only adds up loads need not take it apart.
 
     With pieces >= steps every stage is busy with a different piece::
 
@@ -261,11 +261,36 @@ def pipeline(phases: Iterable[Phase], pieces: int, stride: int, first: int = 0) 
         piece 1     a b c
         piece 2       a b c
     """
-    stages = list(phases)
 
-    def delayed(piece: int) -> Iterator[Phase]:
+    stages: tuple[Phase, ...]
+    pieces: int
+    stride: int
+    first: int = 0
+
+    def _delayed(self, piece: int) -> Iterator[Phase]:
         if piece:
             yield Phase((), piece)
-        yield from shifted(stages, first + piece * stride)
+        yield from shifted(self.stages, self.first + piece * self.stride)
 
-    yield from together(*(delayed(p) for p in range(pieces)))
+    def __iter__(self) -> Iterator[Phase]:
+        return together(*(self._delayed(p) for p in range(self.pieces)))
+
+
+def pipeline(phases: Iterable[Phase], pieces: int, stride: int, first: int = 0) -> Pipeline:
+    """Return `pieces` copies of a stream, one step behind another, as a Pipeline."""
+    return Pipeline(tuple(phases), pieces, stride, first)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Outline:
+    """The phases of a schedule, told with its pipelines whole; called, it yields the phases."""
+
+    parts: Callable[[], Iterable[Phase | Pipeline]]
+
+    def __call__(self) -> Iterator[Phase]:
+        """Yield the phases, pipelines taken apart."""
+        for part in self.parts():
+            if isinstance(part, Pipeline):
+                yield from part
+            else:
+                yield part

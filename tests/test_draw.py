@@ -239,7 +239,7 @@ def test_a_node_is_drawn_with_the_nics_it_has():
 def test_uplinks_are_those_of_the_widest_leaf():
     panel = panels_of(unlike("leaf-spine"))[-1]
     (rate,) = {line.value for line in panel.lines if ("leaf1", "spines") in line.keys}
-    assert rate == pytest.approx(2 * 8 * 45.5e9)
+    assert rate == pytest.approx(2 * 8 * LINKS["roce-400g"].usable)
 
 
 def test_the_network_panel_says_its_kind_and_its_oversubscriptions():
@@ -250,7 +250,8 @@ def test_the_network_panel_says_its_kind_and_its_oversubscriptions():
     assert (
         "74 groups of 32 routers" in dragonfly.title and "4 links a group pair" in dragonfly.title
     )
-    assert any("two groups: 4 x 24.24 GB/s" in text.text for text in dragonfly.texts)
+    each = f"{LINKS['slingshot-200g'].usable / 1e9:.4g}"
+    assert any(f"two groups: 4 x {each} GB/s" in text.text for text in dragonfly.texts)
 
 
 def test_the_headline_of_unlike_nodes_claims_no_one_accelerator():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,9 +12,12 @@ from rccl_py import Planner, load, lower
 from rccl_py.collectives import COLLECTIVES
 from rccl_py.errors import InvalidArgument, InvalidUsage
 from rccl_py.links import PROTOCOLS
+from rccl_py.schedule import Layout, Phase, Schedule, at, rows
 from rccl_py.timing import ENGINES, timed
+from rccl_py.timing.lockstep import _is_even as is_even
 from rccl_py.timing.lockstep import even
 from rccl_py.timing.stages import stages
+from rccl_py.timing.wires import wires
 
 MACHINES = {
     "mi300x-8": lambda: lower(load("mi300x-8")),
@@ -91,6 +95,60 @@ def test_to_wait_for_all_is_never_faster_than_to_wait_for_some(name, collective)
             assert found <= bound * (1 + 1e-9), (option.algorithm.name, option.pieces)
 
 
+@pytest.mark.parametrize("times", ["wire", "latency", "lead"])
+def test_one_message_that_takes_longer_makes_a_stage_uneven(times):
+    fabric = planner("mi300x-8").fabric
+    option = options_of("mi300x-8", "alltoall")[0]
+    found = wires(next(stages(option.schedule, fabric)), fabric, PROTOCOLS["LL"], 1.0)
+    assert is_even(found, 8)
+    longer = getattr(found, times).copy()
+    longer[5] *= 1.01
+    assert not is_even(replace(found, **{times: longer}), 8)
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "alltoall"])
+@pytest.mark.parametrize("name", ["mi300x-8", "h100-8", "h100-8 x 4"])
+def test_engines_agree_on_any_number_of_channels_where_all_ranks_do_the_same(name, collective):
+    fabric, slower = replace(planner(name).fabric, per_channel=(2e9, 8e9, 2e10)), 0
+    for option in Planner(fabric)._built(collective, 0)[0]:
+        for channels in (1, 3, 64) if option.pieces <= 4 else ():
+            if not even(option.schedule, fabric, PROTOCOLS["Simple"], channels):
+                continue
+            for block in (1024.0, 64.0 * BLOCK):
+                bound = seconds(option, "estimate", block, channels=channels)
+                slower += bound > seconds(option, "estimate", block)
+                for engine in ("clock", "simulate"):
+                    found = seconds(option, engine, block, channels=channels)
+                    assert found == pytest.approx(bound, rel=1e-9), (option.algorithm.name, engine)
+    assert slower
+
+
+@pytest.mark.parametrize("engine", ["clock", "simulate"])
+def test_where_channels_are_too_few_the_path_waits_for_them_and_says_so(engine):
+    option = options_of("mi300x-8", "alltoall")[0]
+    fabric = planner("mi300x-8").fabric
+    line = timed(option.schedule, fabric, 64.0 * BLOCK, PROTOCOLS["Simple"], engine=engine,
+                 detail=True, channels=1)  # fmt: skip
+    assert set(line.transfers.link.tolist()) == {-2}
+    assert {part.bound for part in line.parts} == {"channels"}
+    assert any("waits for the channels of rank" in said for said in line.why_slow(fabric))
+    many = timed(option.schedule, fabric, 64.0 * BLOCK, PROTOCOLS["Simple"], engine=engine,
+                 detail=True)  # fmt: skip
+    assert -2 not in many.transfers.link.tolist()
+
+
+@pytest.mark.parametrize("engine", ["clock", "simulate", "estimate"])
+def test_a_plan_is_timed_on_its_own_channels(engine):
+    plan = planner("mi300x-8").plan("allreduce", 256 * BLOCK)
+    few = replace(plan, channels=1)
+    assert few.timed(engine).seconds > 2 * plan.timed(engine).seconds
+
+
+def test_channels_below_none_are_refused():
+    with pytest.raises(InvalidArgument, match="channels"):
+        seconds(uneven(), "clock", channels=-1)
+
+
 def uneven(name="h100-8 x 4", collective="broadcast", algorithm="tree"):
     return next(o for o in options_of(name, collective) if o.algorithm.name == algorithm)
 
@@ -120,6 +178,23 @@ def test_auto_clocks_more_messages_than_may_be_simulated():
     line = timed(option.schedule, option.profile.fabric, BLOCK, PROTOCOLS["LL"], max_events=10)
     assert line.engine == "clock"
     assert "more than the 10 that are simulated" in line.why
+
+
+@pytest.mark.parametrize("sizes, late, engine", [
+    (1, False, "simulate"), (9_000, False, "clock"), (1, True, "clock"),
+])  # fmt: skip
+def test_auto_clocks_messages_that_end_one_by_one_and_share_with_all_others(sizes, late, engine):
+    fabric = lower(load("ualink-64", nodes=2), 128)
+    src, dst = (ends[np.triu_indices(128, 1)] for ends in np.indices((128, 128)))
+    src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+    count = np.random.default_rng(1).integers(sizes, 2 * sizes, len(src)) if sizes > 1 else 1
+    phase = Phase((at(rows(src, dst, count=count), 1, 1),), 1)
+    call = Schedule("any", "sizes", 128, 0, Layout(1, 1, 2 * sizes), 1, lambda: iter([phase]))
+    line = timed(call, fabric, 1e3, PROTOCOLS["Simple"], detail=True,
+                 arrival=np.arange(128) * 1e-6 if late else None)  # fmt: skip
+    assert line.engine == engine
+    if engine == "clock":
+        assert "16,256 messages that end one by one" in line.why
 
 
 @pytest.mark.parametrize("less, engine", [(0, "simulate"), (1, "clock")])

@@ -182,10 +182,11 @@ def test_networkx_reads_what_is_written(tmp_path):
     (tmp_path / "g.graphml").write_text(write_graphml(topology), encoding="utf-8")
     one = nx.read_graphml(tmp_path / "g.graphml")
     two = nx.node_link_graph(json.loads(write_node_link(topology)), edges="edges")
+    link = LINKS["xgmi-mi300"]
     for graph in (one, two):
         assert list(graph.nodes) == list(topology.node.nodes)
-        assert graph.edges["gpu0", "gpu1"]["bandwidth"] == pytest.approx(2 * 64e9 * 0.7273)
-    assert one.edges["gpu0", "gpu1"]["latency_simple"] == pytest.approx(2.1e-6)
+        assert graph.edges["gpu0", "gpu1"]["bandwidth"] == pytest.approx(2 * link.usable)
+    assert one.edges["gpu0", "gpu1"]["latency_simple"] == pytest.approx(link.latency[2])
 
 
 def test_graphml_that_networkx_wrote_anew_comes_back_as_it_was(tmp_path):

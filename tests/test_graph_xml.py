@@ -191,7 +191,8 @@ def test_channels_of_a_mesh_use_every_link_once_at_its_whole_speed(parse):
     (graph,) = parse(graph_of_rings(load("mi300x-8"))[0]).graphs
     hops = [hop for c in graph.channels for hop in pairwise(c.gpus)]
     assert len(hops) == len(set(hops)) == 56
-    assert graph.speed_intra == pytest.approx(46.5472e9) and graph.speed_inter == 45.5e9
+    assert graph.speed_intra == pytest.approx(LINKS["xgmi-mi300"].usable)
+    assert graph.speed_inter == pytest.approx(LINKS["roce-400g"].usable)
 
 
 def test_a_nic_no_ring_ends_at_gets_a_channel_of_its_own(parse):
@@ -214,7 +215,8 @@ def test_two_nics_a_gpu_are_two_channels_a_path_and_no_link_is_used_more(parse):
     (made,) = parse(graph_of_rings(Topology("double", graph, DEVICES["mi300x"]))[0]).graphs
     assert sorted(c.nets[0] for c in made.channels) == list(range(16))
     assert sorted(c.nets[1] for c in made.channels) == list(range(16))
-    assert made.speed_intra == pytest.approx(46.5472e9 / 2) and made.cross_nic == 2
+    assert made.speed_intra == pytest.approx(LINKS["xgmi-mi300"].usable / 2)
+    assert made.cross_nic == 2
 
 
 def test_a_node_without_nics_has_rings_without_nets(parse):

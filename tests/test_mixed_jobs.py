@@ -279,5 +279,6 @@ def test_nics_of_unlike_speed_share_a_transfer_by_bandwidth(tmp_path):
     fabric = lower(replace(topology))
     found = fabric.routes(np.array([0]), np.array([1]))
     shares = {fabric.link_name(k): s for k, s in zip(found.link, found.share)}
-    assert shares["node0: nic0 -> leaf0"] == pytest.approx(0.8)
-    assert shares["node0: nic1 -> leaf1"] == pytest.approx(0.2)
+    wide, narrow = (LINKS[name].usable for name in ("ib-400g", "ib-100g"))
+    assert shares["node0: nic0 -> leaf0"] == pytest.approx(wide / (wide + narrow))
+    assert shares["node0: nic1 -> leaf1"] == pytest.approx(narrow / (wide + narrow))

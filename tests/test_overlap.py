@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rccl_py.fabric import Fabric
 from rccl_py.links import PROTOCOLS
+from rccl_py.planner import Planner
 from rccl_py.timing import Busy, Task, Timetable, exchange
 from rccl_py.timing.overlap import _KEPT
 from rccl_py.topology import load, lower
@@ -257,8 +258,21 @@ def test_an_exchange_of_nothing_takes_a_launch(fabric):
     assert seconds_of(fabric) == fabric.launch
 
 
-def test_a_message_to_oneself_is_a_copy_in_memory(fabric):
-    assert seconds_of(fabric, (3, 3, 1 << 20)) == fabric.launch + (2 << 20) / fabric.memory
+def test_a_message_to_oneself_is_a_copy_by_a_kernel(fabric):
+    assert seconds_of(fabric, (3, 3, 1 << 20)) == fabric.launch + (1 << 20) / fabric.copy
+
+
+@pytest.mark.parametrize("name, nodes", [("mi300x-8", 1), ("h100-8", 1), ("h100-8", 2),
+                                         ("mi355x-8", 4), ("helios-72", 1)])  # fmt: skip
+@pytest.mark.parametrize("block", [1, 999, 1 << 16, 1 << 22, 1 << 28])
+def test_equal_messages_from_all_to_all_take_what_alltoall_by_direct_takes(name, nodes, block):
+    fabric = lower(load(name, nodes=nodes))
+    n = fabric.nranks
+    src, dst = (ends.ravel() for ends in np.meshgrid(range(n), range(n), indexing="ij"))
+    found = exchange(fabric, src, dst, np.full(n * n, block))
+    plan = Planner(fabric, "direct").plan("alltoall", block)
+    assert found.protocol == plan.protocol
+    assert found.seconds == pytest.approx(plan.time, rel=1e-12)
 
 
 def test_messages_on_disjoint_links_take_as_long_as_one(fabric):
@@ -301,25 +315,30 @@ def slow_exchange(fabric: Fabric, rows: list[tuple[int, int, int]]) -> dict[str,
     latency, far = [0.0] * 3, False
     served = {(s, d) for s, d, _ in rows if s != d}
     many = any(n > 2 for n in Counter(s for s, _ in served).values())  # one sends to three
+    copied = Counter()
     for src, dst, size in rows:
+        if src == dst:
+            copied[src] += size
+            continue
         memory[src] += size
         memory[dst] += size
-        if src == dst:
-            continue
         ends = pair[src, dst]
         memory[dst] += 0 if fabric.coherent(*ends)[0] else 2 * size  # in and out of a buffer
         routes = fabric.routes(*ends)
         for number, share in zip(routes.link.tolist(), routes.share.tolist()):
             link[number] += size * share / (float(fabric.spread[number]) if many else 1.0)
         latency = [max(a, b) for a, b in zip(latency, fabric.latency(*ends)[:, 0].tolist())]
-        sending[src] += float(fabric.message(*ends)[0])
+        leaves = bool(fabric.node[src] != fabric.node[dst])
+        least = min(min(d.port_spread if leaves else d.spread[d.joins]) for d in fabric.domains)
+        sending[src] += float(fabric.message(*ends)[0]) / (least if many else 1.0)
         out[src] += size
         into[dst] += size
-        far |= fabric.node[src] != fabric.node[dst]
+        far |= leaves
     window = max(d.port_window if far else d.window for d in fabric.domains)
     moved = max([0, *out.values(), *into.values()])
     filling = min(window, moved) / moved if moved else 0.0
     first, found = fabric.launch + max(sending.values(), default=0.0), {}
+    first += max(copied.values(), default=0.0) / fabric.copy
     for name, protocol in PROTOCOLS.items():
         busy = {k: load * fabric.pace[protocol.index, k] for k, load in link.items()}
         wire = max([0.0, *busy.values(), *(b / fabric.memory for b in memory.values())])

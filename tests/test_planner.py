@@ -142,6 +142,20 @@ def test_no_plan_beats_its_bound_and_every_loser_has_a_reason(name, ranks, colle
     assert plan.timeline.seconds == pytest.approx(plan.time)
 
 
+def test_what_is_lost_by_copying_out_is_said_to_be_copying():
+    plan = Planner(lower(load("mi300x-8"))).plan("allreduce", 1 << 30)
+    (ring,) = [c for c in plan.candidates if (c.algorithm, c.protocol) == ("ring", "Simple")]
+    assert "filling a window and copying out take" in ring.reason
+
+
+def test_no_reason_is_a_count_of_no_steps():
+    for name in ("mi300x-8", "h100-8"):
+        planner = Planner(lower(load(name)))
+        for size in (1, 1 << 16, 1 << 23, 1 << 30):
+            reasons = [c.reason for c in planner.plan("allgather", size / 8).candidates]
+            assert not any(" 0 steps" in reason for reason in reasons)
+
+
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_schedule_a_machine_gets_passes_the_exact_check(name, collective):

@@ -1,4 +1,4 @@
-"""rccl-2.28 and rccl-2.22: models by device, windows by bytes a rank, and published choices."""
+"""The policies of RCCL: models by device, windows by bytes a rank, and published choices."""
 
 from __future__ import annotations
 
@@ -140,9 +140,15 @@ def test_rccl_of_rocm_6_takes_the_direct_algorithms_on_a_node_of_eight(size, alg
     assert (f"{found.algorithm}/{found.protocol}", found.ours) == (algorithm, ours)
 
 
-def test_msccl_is_for_whole_nodes_of_mi300_only():
-    for f in (found_on("mi300x-8", 2), found_on("mi300x-8", ranks=4), found_on("mi355x-8")):
-        assert "MSCCL" not in chosen("rccl-2.22", f, "allreduce", MIB)
+@pytest.mark.parametrize("policy", ["rccl-2.22", "rccl-2.26"])
+def test_msccl_is_for_whole_nodes_of_eight_mi300_or_mi350_only(policy):
+    for f in (found_on("mi300x-8"), found_on("mi355x-8")):
+        assert "MSCCL" in chosen(policy, f, "allreduce", MIB)
+    for f in (found_on("mi300x-8", 2), found_on("mi300x-8", ranks=4), found_on("mi250x-4")):
+        assert "MSCCL" not in chosen(policy, f, "allreduce", MIB)
+
+
+def test_msccl_is_gone_from_2_28_and_ll128_is_not_yet_in_2_22():
     assert "MSCCL" not in chosen("rccl-2.28", found_on("mi300x-8"), "allreduce", MIB)
     assert "LL128" not in chosen("rccl-2.22", found_on("mi300x-8", 8), "allreduce", 8 * MIB)
 

@@ -52,6 +52,33 @@ def fair(wires, full):
     return rate
 
 
+def pressed(wires, rate, full):
+    """Return the rates where links pause: what is held past one makes all on it as slow.
+
+    A wire is held by what is full and on which nobody is faster.
+    """
+    users, held = defaultdict(list), []
+    for i, wire in enumerate(wires):
+        for r in wire.use:
+            users[r].append(i)
+    load = {r: sum(rate[i] * wires[i].use[r] for i in on) for r, on in users.items()}
+    for i, wire in enumerate(wires):
+        held.append(min((wire.depth[r] for r in wire.use if load[r] >= full[r] * (1 - 1e-9)
+                         and rate[i] * (1 + 1e-12) >= max(rate[k] for k in users[r])),
+                        default=0))  # fmt: skip
+    for depth in range(6, 0, -1):
+        most = {}
+        for i, wire in enumerate(wires):
+            for r in wire.pauses:
+                if wire.depth[r] == depth and held[i] > depth:
+                    most[r] = min(most.get(r, np.inf), rate[i])
+        for i, wire in enumerate(wires):
+            bound = min((most[r] for r in wire.pauses if r in most), default=np.inf)
+            if rate[i] > bound * (1 + 1e-12):
+                rate[i], held[i] = bound, depth
+    return rate
+
+
 class Twin:
     """Ranks and channels as generators that say what they wait for."""
 
@@ -66,24 +93,31 @@ class Twin:
             own = fabric if job.ranks is None else replace(fabric, place=fabric.place[seat])
             self.left[j] = len(seat)
             made = [self.stage(j, k, stage, own, job, seat)
-                    for k, stage in enumerate(stages(job.schedule, own))]  # fmt: skip
+                    for k, stage in enumerate(stages(job.schedule, own, job.channels))]  # fmt: skip
             for r in range(len(seat)):
                 self.processes.append([self.rank(j, r, job, made), lambda: True])
         self.run()
 
     def stage(self, j, k, stage, own, job, seat):
-        slot, used = job.block / job.schedule.layout.chunks, uses(stage, own, job.protocol)
+        slot = job.block / job.schedule.layout.chunks
+        used = uses(stage, own, job.protocol, job.channels)
         made = []
         for i in range(len(stage.src)):
             nbytes, use = float(stage.slots[i] * slot), defaultdict(float)
+            depth, pauses = {}, set()
             for e in range(used.ptr[i], used.ptr[i + 1]):
                 r = int(used.resource[e])
                 if r >= own.nlinks:
-                    r = own.nlinks + seat[r - own.nlinks]
+                    block, rank = divmod(r - own.nlinks, own.nranks)
+                    r = own.nlinks + block * self.fabric.nranks + seat[rank]
                 if nbytes:
                     use[r] += float(used.seconds[e]) * slot / nbytes
+                if used.depth is not None:
+                    depth[r] = int(used.depth[e])
+                    pauses |= {r} if used.pauses[e] else set()
             made.append(Wire(j=j, k=k, src=int(stage.src[i]), dst=int(stage.dst[i]), use=use,
                              channel=int(stage.channel[i]), nbytes=nbytes, pushed=0, arrived=0,
+                             depth=depth, pauses=pauses,
                              hop=float(stage.latency[job.protocol.index, i])))  # fmt: skip
         return stage.steps, made, stage.lead, stage.memory * slot
 
@@ -157,6 +191,8 @@ class Twin:
         while True:
             self.settle()
             rate = fair(self.wires, self.full)
+            if self.fabric.pausing is not None:
+                rate = pressed(self.wires, rate, self.full)
             load = defaultdict(float)
             for wire, x in zip(self.wires, rate):
                 for r, seconds in wire.use.items():
@@ -198,7 +234,12 @@ def fabrics(folder):
     found = [lower(load(machine(folder, text, n, f"box{i}"))) for i, (text, n) in enumerate(shapes)]
     found.append(lower(load("mi250x-4", nodes=2), [0, 1, 2, 8, 9, 10]))
     found.append(lower(load("h100-8", nodes=2), [0, 1, 8, 9, 10]))
+    found.append(lower(load("mi300x-8", nodes=5), [0, 8, 16, 24, 25, 32]))
+    narrow = {"leaf_nodes": 1, "seed": 3, "oversubscription": 4, "routing": "ecmp"}
+    hashed = load("mi300x-8", nodes=4, network="leaf-spine", **narrow)
+    found.append(lower(hashed, [0, 1, 8, 9, 16, 24]))
     found += [replace(f, memory=2e10, reduction=1e10) for f in found]
+    found += [replace(f, per_channel=(2e9, 5e9, 1e10)) for f in found[::3]]
     return found
 
 
@@ -233,7 +274,8 @@ def random_job(rng, fabric, number):
     after = tuple(int(k) for k in range(number) if rng.random() < 0.4)
     start = float(rng.random() * 1e-4) if rng.random() < 0.3 else 0.0
     late = rng.random(n) * 1e-4 if rng.random() < 0.3 else None
-    return Job(random_schedule(rng, n), block, protocol, ranks, start, after, late)
+    return Job(random_schedule(rng, n), block, protocol, ranks, start, after, late,
+               int(rng.integers(0, 4)))  # fmt: skip
 
 
 def random_case(rng, folder):
@@ -301,6 +343,20 @@ def test_a_twin_that_shares_in_another_way_is_told_apart(folder, monkeypatch):
     assert differs > 5
 
 
+def test_a_twin_whose_links_do_not_pause_is_told_apart(folder, monkeypatch):
+    monkeypatch.setitem(globals(), "pressed", lambda wires, rate, full: rate)
+    rng, differs, cases = np.random.default_rng(6), 0, 0
+    while cases < 40:
+        jobs, fabric, _ = random_case(rng, folder)
+        if fabric.pausing is None:
+            continue
+        cases += 1
+        ends, lines = Twin(jobs, fabric).ends, simulate_jobs(jobs, fabric)
+        wanted = [ends[j, r] for j, line in enumerate(lines) for r in range(len(line.ends))]
+        differs += np.concatenate([line.ends for line in lines]) != pytest.approx(wanted, rel=1e-9)
+    assert differs > 5
+
+
 # ---- what is kept ---------------------------------------------------------------------------
 
 
@@ -351,8 +407,10 @@ def test_a_message_starts_when_the_one_it_waited_for_is_there_or_has_left(folder
         jobs, fabric, _ = random_case(rng, folder)
         for job, line in zip(jobs, simulate_jobs(jobs, fabric, detail=True)):
             t, lead = line.transfers, {}
-            for k, stage in enumerate(stages(job.schedule, fabric if job.ranks is None else replace(
-                    fabric, place=fabric.place[list(job.ranks)]))):  # fmt: skip
+            own = fabric
+            if job.ranks is not None:
+                own = replace(fabric, place=fabric.place[list(job.ranks)])
+            for k, stage in enumerate(stages(job.schedule, own, job.channels)):
                 lead[k] = stage.lead
             for i, before in enumerate(t.after.tolist()):
                 if before >= 0:
@@ -453,6 +511,26 @@ def test_ranks_that_come_late_hold_up_only_those_that_wait_for_them(folder):
     assert line.seconds == pytest.approx(soon + 5e-3)
 
 
+def test_more_flows_that_share_with_nobody_than_the_heap_holds_at_first(folder, monkeypatch):
+    monkeypatch.setattr("rccl_py.timing.sim_tables._ALONE", 0)
+    n, fabric = 200, plain(folder, 400)
+    call = sends(400, *((i, n + i, 1 + i) for i in range(n)), steps=3)
+    lines = simulate_jobs([Job(call, 1e6, SIMPLE, start=start) for start in (0.0, 1.0)], fabric,
+                          detail=True)  # fmt: skip
+    for start, line in zip((0.0, 1.0), lines):
+        moved = line.transfers
+        spent = moved.pushed - moved.start
+        assert spent == pytest.approx((1.0 + moved.src) * 1e6 / RATE)
+        # A rank that only sends waits for nothing but its own cable.
+        assert moved.start == pytest.approx(start + fabric.launch + moved.step * spent)
+
+
+def test_detail_of_a_call_without_messages_is_no_messages(folder):
+    one = Schedule("any", "nothing", 2, 0, Layout(1, 1, 1), 1, lambda: iter([]))
+    line = simulate(one, plain(folder, 2), 1e6, SIMPLE, detail=True)
+    assert len(line.transfers) == 0 and line.transfers.start.dtype == np.float64
+
+
 # ---- links that change on the way -----------------------------------------------------------
 
 
@@ -526,8 +604,9 @@ def python(program):
 
 
 def test_importing_the_engine_does_not_import_the_compiler():
-    program = "import sys, rccl_py, rccl_py.timing.simulate; print('numba' in sys.modules)"
-    assert python(program).split() == ["False"]
+    names = "Job, Transfers, simulate, simulate_jobs, timed"
+    program = f"import sys, rccl_py; from rccl_py.timing import {names}; "
+    assert python(program + "print('numba' in sys.modules)").split() == ["False"]
 
 
 RUN = """

@@ -115,6 +115,15 @@ def ends(src: int, dst: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([src], np.int32), np.array([dst], np.int32)
 
 
+@pytest.mark.parametrize("n", [3, 4, 5, 8])
+def test_what_a_switch_adds_up_or_hands_on_is_read_and_written_once_at_its_end(n):
+    phases = [phase for phase in built("allreduce", "nvls", n).phases()
+              if (phase.moves[0].rows.src != phase.moves[0].rows.dst).all()]  # fmt: skip
+    for phase in phases:
+        # Read for n - 1 others, or written by them; and its own share, in and out.
+        assert work(n, phase).moved.tolist() == pytest.approx([n - 1 + 2] * n)
+
+
 def test_ranks_write_the_sum_a_switch_made_and_add_nothing():
     add, hand_on = (work(5, phase) for phase in built("allreduce", "nvls", 5).phases()
                     if (phase.moves[0].rows.src != phase.moves[0].rows.dst).all())  # fmt: skip

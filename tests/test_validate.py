@@ -142,7 +142,9 @@ def test_the_launch_is_a_key_or_read_off_the_flags(header: dict[str, str], launc
 
 @pytest.mark.parametrize("library, policy", [
     ("RCCL 2.22.3, ROCm 6.3", "rccl-2.22"), ("RCCL (ROCm 6.2)", "rccl-2.22"),
-    ("RCCL 2.26.6 (ROCm 7.0.2)", "rccl-2.28"), ("RCCL", "rccl-2.28"), ("NCCL 2.18", "nccl-2.30"),
+    ("RCCL 2.26.6 (ROCm 7.0.2)", "rccl-2.26"), ("RCCL 2.27.7", "rccl-2.26"),
+    ("RCCL of ROCm 7.1", "rccl-2.26"), ("RCCL 2.28.3, ROCm 7.12 development", "rccl-2.28"),
+    ("RCCL", "rccl-2.28"), ("NCCL 2.18", "nccl-2.30"),
 ])  # fmt: skip
 def test_the_policy_is_that_of_the_library(library: str, policy: str):
     assert policy_of(table(library=library)) == policy

@@ -8,7 +8,7 @@ width, channel : scalars or int[G]. All slots lie in one range that already hold
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -97,24 +97,40 @@ def ring_allgather(
     yield from _ring(group, own, width, channel, COPY, 0)
 
 
-def _rotation(
+def _fixed(slots: I32) -> Callable[[int], tuple[I32, I32]]:
+    """Return the function that gives the same slots, at both ends, at every repetition."""
+    return lambda _s: (slots, slots)
+
+
+def _twice(by_group: Ints) -> I32:
+    """Return _flat of int[G, m] two times over: what is rolled by k starts at k * G."""
+    wide = _flat(np.concatenate([by_group, by_group], axis=1)).astype(np.int32)
+    wide.flags.writeable = False
+    return wide
+
+
+def _rotations(
     group: Ints,
-    k: int,
-    slot: Ints,
+    own: Ints,
     width: npt.ArrayLike,
     channel: npt.ArrayLike,
     op: int,
     switched: bool,
-) -> Move:
-    moved = rows(
-        _flat(group),
-        _flat(np.roll(group, -k, axis=1)),
-        count=_per_row(width, group),
-        op=op,
-        channel=_per_row(channel, group),
-        switched=switched,
-    )
-    return at(moved, _flat(slot), _flat(slot))
+) -> tuple[Move, ...]:
+    """Return the moves of every position to the one k places on, for k from 1 on.
+
+    Of `own` chunks, REDUCE sends the receiver's and COPY the sender's. All are parts of the same
+    few arrays: m moves of m rows a group are held as 2 m.
+    """
+    size, groups = group.size, group.shape[0]
+    first = rows(_flat(group), _flat(group), count=_per_row(width, group), op=op,
+                 channel=_per_row(channel, group))  # fmt: skip
+    ends, chunks, found = _twice(group), _twice(own), []
+    for k in range(1, group.shape[1]):
+        part = slice(k * groups, k * groups + size)
+        moved = Rows(first.src, ends[part], first.count, first.op, first.channel, switched)
+        found.append(Move(moved, _fixed(chunks[part] if op == REDUCE else chunks[:size])))
+    return tuple(found)
 
 
 def direct_reduce_scatter(
@@ -130,11 +146,7 @@ def direct_reduce_scatter(
     Position j reduces its own, then j-1, j-2, ...: one order, whatever arrives first. The
     rotation keeps several senders from meeting at one receiver. switched: the switch adds up.
     """
-    m = group.shape[1]
-    moves = tuple(
-        _rotation(group, k, np.roll(own, -k, axis=1), width, channel, REDUCE, switched)
-        for k in range(1, m)
-    )
+    moves = _rotations(group, own, width, channel, REDUCE, switched)
     if moves:
         yield Phase(moves)
 
@@ -151,8 +163,7 @@ def direct_allgather(
 
     switched: it sends once, and the switch hands on.
     """
-    m = group.shape[1]
-    moves = tuple(_rotation(group, k, own, width, channel, COPY, switched) for k in range(1, m))
+    moves = _rotations(group, own, width, channel, COPY, switched)
     if moves:
         yield Phase(moves)
 
@@ -228,10 +239,14 @@ def _sibling_ranks(parent: Ints) -> Ints:
     return place
 
 
-def _level(parents: Ints, depth: Ints, d: int) -> tuple[Ints, Ints, Ints]:
-    """Return (tree, child, parent) of every edge whose child is at depth d."""
-    tree, child = np.nonzero(depth == d)
-    return tree, child, parents[tree, child]
+def _levels(parents: Ints) -> list[tuple[Ints, Ints, Ints]]:
+    """Return (tree, child, parent) of all edges whose child is at depth 1, 2, ..., in order."""
+    depth, n = depths(parents).ravel(), parents.shape[1]
+    small = depth.astype(np.int16) if depth.max() < 1 << 15 else depth  # NumPy sorts it by radix
+    order = np.argsort(small, kind="stable")
+    ends = np.cumsum(np.bincount(depth))
+    levels = [order[a:b] for a, b in pairwise(ends)]
+    return [(*np.divmod(at, n), parents.ravel()[at]) for at in levels]
 
 
 def tree_reduce(
@@ -241,11 +256,10 @@ def tree_reduce(
 
     parents : int[T, n]; slot, width, channel : int[T]. Siblings reduce in order of rank.
     """
-    depth, n = depths(parents), parents.shape[1]
+    n = parents.shape[1]
     wide = np.broadcast_to(np.asarray(width), (len(parents),))
     lane = np.broadcast_to(np.asarray(channel), (len(parents),))
-    for d in range(int(depth.max()), 0, -1):
-        tree, child, parent = _level(parents, depth, d)
+    for tree, child, parent in reversed(_levels(parents)):
         sibling = _sibling_ranks(tree * n + parent)
         moves = []
         for k in range(int(sibling.max()) + 1):
@@ -260,10 +274,8 @@ def tree_broadcast(
     parents: Ints, slot: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
 ) -> Iterator[Phase]:
     """Yield one phase per level, the root's first: parents send `slot` of their tree down."""
-    depth = depths(parents)
     wide = np.broadcast_to(np.asarray(width), (len(parents),))
     lane = np.broadcast_to(np.asarray(channel), (len(parents),))
-    for d in range(1, int(depth.max()) + 1):
-        t, child, parent = _level(parents, depth, d)
+    for t, child, parent in _levels(parents):
         moved = rows(parent, child, count=wide[t], op=COPY, channel=lane[t])
         yield Phase((at(moved, slot[t], slot[t]),))

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..schedule import Layout, Move, Phase, Schedule, at, pipeline, rows
+from ..schedule import Layout, Move, Phase, Pipeline, Schedule, at, pipeline, rows
 from .flat import Ints, local_copy, tree_broadcast, tree_reduce
 from .recipe import Recipe, Shares, scheduled, shares_of
 from .shapes import chains, double_binary_tree, identity_order, over_nodes, rooted_double_tree, star
@@ -96,10 +96,10 @@ def allreduce(inside: Halves, between: Halves | None, recipe: Recipe) -> Schedul
         yield from on_rails()
         yield from inside.allgather(local, own_local, wide, lane)
 
-    def phases() -> Iterator[Phase]:
+    def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
         one = recipe.piece(f"allreduce/{name}", piece)
-        yield from pipeline(one, recipe.pieces, per_piece, int(layout.output()))
+        yield pipeline(one, recipe.pieces, per_piece, int(layout.output()))
 
     name = f"hier-{inside.name}-{between.name if between else 'tree'}"
     return scheduled("allreduce", name, recipe, layout, len(orders), phases)
@@ -160,9 +160,9 @@ def reduce_scatter(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
         yield from inside.reduce_scatter(*groups)
         yield from between.reduce_scatter(nodes.T, nodes.T * layout.chunks, shares.total, 0)
 
-    def phases() -> Iterator[Phase]:
+    def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), base, n * layout.chunks)
-        yield from pipeline(piece(), recipe.pieces, shares.total, base)
+        yield pipeline(piece(), recipe.pieces, shares.total, base)
         yield local_copy(ranks, layout.scratch_block(ranks), layout.output(), layout.chunks)
 
     name = f"hier-{inside.name}-{between.name}"
@@ -180,9 +180,9 @@ def allgather(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
         yield from between.allgather(nodes.T, nodes.T * layout.chunks, shares.total, 0)
         yield from inside.allgather(*_block_groups(nodes, orders, shares, layout.chunks))
 
-    def phases() -> Iterator[Phase]:
+    def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)
-        yield from pipeline(piece(), recipe.pieces, shares.total, int(layout.output()))
+        yield pipeline(piece(), recipe.pieces, shares.total, int(layout.output()))
 
     name = f"hier-{inside.name}-{between.name}"
     return scheduled("allgather", name, recipe, layout, len(orders), phases)
@@ -251,13 +251,13 @@ def _rooted(collective: str, between: str, recipe: Recipe) -> Schedule:
             yield from tree_reduce(parents, slot)
             yield from edge()
 
-    def phases() -> Iterator[Phase]:
+    def phases() -> Iterator[Phase | Pipeline]:
         if down:
             yield local_copy([recipe.root], layout.input(), base, layout.chunks)
         else:
             yield local_copy(np.arange(recipe.n), layout.input(), base, layout.chunks)
         one = recipe.piece(f"{collective}/{between}", piece)
-        yield from pipeline(one, recipe.pieces, per_piece, base)
+        yield pipeline(one, recipe.pieces, per_piece, base)
         if not down:
             yield local_copy([recipe.root], base, layout.output(), layout.chunks)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..schedule import I32, Layout, Phase, Schedule
+from ..schedule import I32, Layout, Outline, Phase, Pipeline, Schedule
 from .flat import Ints
 
 __all__ = ["Recipe", "Shares", "scheduled", "shares_of"]
@@ -71,7 +71,8 @@ def scheduled(
     recipe: Recipe,
     layout: Layout,
     nchannels: int,
-    phases: Callable[[], Iterable[Phase]],
+    phases: Callable[[], Iterable[Phase | Pipeline]],
 ) -> Schedule:
-    """Return the Schedule of one generator's phases."""
-    return Schedule(collective, algorithm, recipe.n, recipe.root, layout, nchannels, phases)
+    """Return the Schedule of one generator's phases and pipelines."""
+    told = Outline(phases)
+    return Schedule(collective, algorithm, recipe.n, recipe.root, layout, nchannels, told)

@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..schedule import COPY, I32, REDUCE, Layout, Move, Phase, Schedule, at, pipeline, rows
+from ..schedule import (
+    COPY,
+    I32,
+    REDUCE,
+    Layout,
+    Move,
+    Phase,
+    Pipeline,
+    Schedule,
+    at,
+    pipeline,
+    rows,
+)
 from .flat import (
     Ints,
     direct_allgather,
@@ -73,10 +85,10 @@ def _up_and_down(name: str, parents: I32, weights: Ints, recipe: Recipe) -> Sche
         yield from tree_reduce(parents, shares.first, shares.width, shares.channel)
         yield from tree_broadcast(parents, shares.first, shares.width, shares.channel)
 
-    def phases() -> Iterator[Phase]:
+    def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
         one = recipe.piece(f"allreduce/{name}", piece)
-        yield from pipeline(one, recipe.pieces, shares.total, int(layout.output()))
+        yield pipeline(one, recipe.pieces, shares.total, int(layout.output()))
 
     return scheduled("allreduce", name, recipe, layout, len(parents), phases)
 
@@ -90,10 +102,10 @@ def broadcast(name: str, trees: Trees, recipe: Recipe) -> Schedule:
     def piece() -> Iterator[Phase]:
         return tree_broadcast(parents, shares.first, shares.width, shares.channel)
 
-    def phases() -> Iterator[Phase]:
+    def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy([recipe.root], layout.input(), layout.output(), layout.chunks)
         one = recipe.piece(f"broadcast/{name}", piece)
-        yield from pipeline(one, recipe.pieces, shares.total, int(layout.output()))
+        yield pipeline(one, recipe.pieces, shares.total, int(layout.output()))
 
     return scheduled("broadcast", name, recipe, layout, len(parents), phases)
 
@@ -107,11 +119,11 @@ def reduce(name: str, trees: Trees, recipe: Recipe) -> Schedule:
     def piece() -> Iterator[Phase]:
         return tree_reduce(parents, shares.first, shares.width, shares.channel)
 
-    def phases() -> Iterator[Phase]:
+    def phases() -> Iterator[Phase | Pipeline]:
         ranks = np.arange(recipe.n)
         yield local_copy(ranks, layout.input(), layout.scratch_block(), layout.chunks)
         one = recipe.piece(f"reduce/{name}", piece)
-        yield from pipeline(one, recipe.pieces, shares.total, int(layout.scratch_block()))
+        yield pipeline(one, recipe.pieces, shares.total, int(layout.scratch_block()))
         yield local_copy([recipe.root], layout.scratch_block(), layout.output(), layout.chunks)
 
     return scheduled("reduce", name, recipe, layout, len(parents), phases)

@@ -4,12 +4,15 @@ A Fabric is nodes, each a scale-up Domain of one kind or another, and the wiring
 NICs. Knows no topology file, no schedule, no byte size.
 """
 
+from .alike import loaded
 from .domain import Domain
 from .fabric import Fabric
 from .inside import Found, Hubs, Inside, Listed, Planes, Searched, Wired
-from .tables import F64, I64, Routes, Table, expand
+from .pausing import BEYOND, Pausing
+from .tables import F64, I64, Routes, Table, expand, firsts
 
 __all__ = [
+    "BEYOND",
     "F64",
     "I64",
     "Domain",
@@ -18,10 +21,13 @@ __all__ = [
     "Hubs",
     "Inside",
     "Listed",
+    "Pausing",
     "Planes",
     "Routes",
     "Searched",
     "Table",
     "Wired",
     "expand",
+    "firsts",
+    "loaded",
 ]

@@ -144,6 +144,11 @@ class Clos:
         tier = np.searchsorted(self._starts[1:4], np.arange(self.nlinks), side="right")
         return np.full(self.nlinks, -1) if self.together else tier
 
+    @property
+    def depth(self) -> I64:
+        """0 up from leaves, 1 up from pods, 2 down to pods, 3 down to leaves: int64[nlinks]."""
+        return np.repeat([0, 3, 1, 2], np.diff(self._starts))
+
     @cached_property
     def parts(self) -> dict[str, I64]:
         """The leaf of each port, and its pod if there are several."""
@@ -198,6 +203,22 @@ class Clos:
             parts.append((flow[far], high + pod_one[far], whole_share[far]))
             parts.append((flow[far], low + pod_two[far], whole_share[far]))
         return joined(parts)
+
+    def loads(self, src: I64, dst: I64, weight: F64) -> F64:
+        """Return what flows under "spray" put on each link: float64[nlinks], as `routes` would."""
+        flow, one, two = self._far(src, dst)
+        up, down, high, low, count = self._starts
+        load, heavy = np.zeros(count), weight[flow]
+        if not self.spines:
+            return load
+        for first, leaf in ((up, one), (down, two)):
+            load[first : first + self.nleaves] = np.bincount(leaf, heavy, self.nleaves)
+        if self._tiers == 3:
+            pods = self.pod[one], self.pod[two]
+            heavy = np.where(pods[0] != pods[1], heavy, 0.0)
+            for first, pod in zip((high, low), pods):
+                load[first : first + self.npods] = np.bincount(pod, heavy, self.npods)
+        return load
 
     def _choose(self, src: I64, dst: I64, k: I64, salt: int) -> I64:
         """Return spine * cores + core by hash, each tier by bits of its own."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..schedule import I32
 from .inside import Inside
@@ -32,9 +33,12 @@ class Domain:
     owner: int32[q], the attachment through which peers reach a NIC, -1 for none. wire, port_wire:
     float64[3, links or NICs], bytes that cross per byte of payload under LL, LL128 and Simple.
     spread, port_spread: float64, the part of each link or NIC that serving many peers reaches.
-    window, port_window: B that must have arrived before a receiver hands them on. multicast: the
-    part of a port that transfers done by its switches get, 0 where they only forward.
-    port, port_raw: B/s of each NIC's cable. port_latency: float64[3, q] s. port_message: s.
+    port_pauses: bool[q], whether a NIC's cable is paused by what it feeds. joins: bool, the links
+    accelerators reach each other by: scale-up ones where there are any, the host's else. window,
+    port_window: B that must have arrived over them, or over a NIC, before a receiver hands them
+    on. multicast: the part of a port that transfers done by its switches get, 0 where they only
+    forward. port, port_raw: B/s of each NIC's cable. port_latency: float64[3, q] s.
+    port_message: s.
     """
 
     ngpus: int
@@ -63,6 +67,8 @@ class Domain:
     port_wire: F64
     spread: F64
     port_spread: F64
+    port_pauses: npt.NDArray[np.bool_]
+    joins: npt.NDArray[np.bool_]
     window: float
     port_window: float
     multicast: float = 0.0

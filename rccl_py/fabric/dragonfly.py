@@ -128,6 +128,11 @@ class Dragonfly:
         layer[self._nlocal :] = -1 if self.together else 0
         return layer
 
+    @property
+    def depth(self) -> I64:
+        """A local link may be the first or the last of a route: int64[nlinks], all 0."""
+        return np.zeros(self.nlinks, dtype=np.int64)
+
     @cached_property
     def parts(self) -> dict[str, I64]:
         """The router and the group of each port."""

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from ..schedule import I32
 from .crossing import Flows, flows_of
 from .domain import Domain
-from .tables import F64, I64, Routes, expand, joined
+from .pausing import Pausing, pausing_of
+from .tables import F64, I64, Patterns, Routes, expand, joined, patterns
 from .wiring import Wiring
 
 __all__ = ["Fabric"]
-
 Columns = tuple[I64, I64, F64]
 
 
@@ -43,10 +43,9 @@ class Fabric:
     None for one node. staged: peers' NICs are used so that a message leaves on the rail it arrives
     on (PXN). hop: s per switch. launch: s per call. memory: B/s of one accelerator's memory (read
     + write); reduction: B/s of reduced output. copy: B/s a kernel copies within its own memory.
-    per_channel: B/s one channel of a kernel
-    moves under LL, LL128 and Simple, 0 where that is no limit. first_use: this, bytes of a
-    new buffer, the ranks that rank 0 exchanges data with, to the s its registration adds to the
-    first call. arch: of the accelerators, a gfx name or an sm number, "" where none is known.
+    per_channel: B/s one channel of a kernel moves under LL, LL128 and Simple, 0 where that is no
+    limit. first_use: this, bytes of a new buffer, the ranks that rank 0 exchanges data with, to
+    the s its registration adds to the first call. arch: a gfx name or an sm number, "" if unknown.
     """
 
     name: str
@@ -168,16 +167,21 @@ class Fabric:
 
     @cached_property
     def spread(self) -> F64:
-        """The part of each link that ranks which serve many peers at once reach: float64[nlinks]."""
+        """The part of each link that ranks serving many peers at once reach: float64[nlinks]."""
         own = self._by_node([d.spread for d in self.domains])
         if self.wiring is None:
             return own
         cables = self._by_node([d.port_spread for d in self.domains])
         return np.concatenate([own, cables, cables, np.ones(len(self.wiring.bandwidth))])
 
+    @cached_property
+    def pausing(self) -> Pausing | None:
+        """Which links pause what feeds them, and where on routes links are; None: none does."""
+        return pausing_of(self)
+
     def least_spread(self, *, far: bool) -> float:
-        """Return the least of `spread`, inside nodes or of their NICs."""
-        kinds = [d.port_spread if far else d.spread for d in self.domains]
+        """Return the least of `spread`, of links that join accelerators or of NICs."""
+        kinds = [d.port_spread if far else d.spread[d.joins] for d in self.domains]
         return min(float(s.min(initial=1.0)) for s in kinds)
 
     def window(self, *, far: bool) -> float:
@@ -274,13 +278,9 @@ class Fabric:
             flows = flows_of(source, target, i, j, self.staged)
             own, here = self.first_link[self.node[src[at]]], self.first_link[self.node[dst[at]]]
             row = rows[at]
-            parts += [
-                (row[r], link + own[r], share) for r, link, share in self._leaving(source, i, flows)
-            ]
-            parts += [
-                (row[r], link + here[r], share)
-                for r, link, share in self._entering(target, j, flows)
-            ]
+            for domain, end, first, leaving in ((source, i, own, True), (target, j, here, False)):
+                links = self.nic_links(domain, end, flows, leaving=leaving)
+                parts += [(row[r], link + first[r], share) for r, link, share in links]
             out = self.first_port[self.node[src[at]]][flows.row] + source.nic[flows.leaving]
             back = self.first_port[self.node[dst[at]]][flows.row] + target.nic[flows.entering]
             ports.append((row[flows.row], out, back, flows.share))
@@ -300,23 +300,15 @@ class Fabric:
             (row[flow], first + 2 * ports + link, share[flow] * part),
         ]
 
-    def _leaving(self, source: Domain, i: I32, flows: Flows) -> list[Columns]:
-        """Return the own links from accelerators to the NICs: (transfer, link, share)."""
-        row, entry = expand(source.up.ptr, flows.leaving)
-        parts = [(flows.row[row], source.up.link[entry].astype(np.int64),
-                  flows.share[row] * source.up.share[entry])]  # fmt: skip
+    def nic_links(self, domain: Domain, i: I32, flows: Flows, *, leaving: bool) -> list[Columns]:
+        """Return the own links from accelerators i to NICs, or back: (transfer, link, share)."""
+        table, used = (domain.up, flows.leaving) if leaving else (domain.down, flows.entering)
+        row, entry = expand(table.ptr, used)
+        share = flows.share[row] * table.share[entry]
+        parts = [(flows.row[row], table.link[entry].astype(np.int64), share)]
         if self.staged:
-            relay = source.inside.routes(i[flows.row], source.holder(flows.leaving))
-            parts.append((flows.row[relay.row], relay.link, flows.share[relay.row] * relay.share))
-        return parts
-
-    def _entering(self, target: Domain, j: I32, flows: Flows) -> list[Columns]:
-        """Return the own links from the NICs to accelerators: (transfer, link, share)."""
-        row, entry = expand(target.down.ptr, flows.entering)
-        parts = [(flows.row[row], target.down.link[entry].astype(np.int64),
-                  flows.share[row] * target.down.share[entry])]  # fmt: skip
-        if self.staged:
-            relay = target.inside.routes(target.holder(flows.entering), j[flows.row])
+            ends = i[flows.row], domain.holder(used)
+            relay = domain.inside.routes(*(ends if leaving else ends[::-1]))
             parts.append((flows.row[relay.row], relay.link, flows.share[relay.row] * relay.share))
         return parts
 
@@ -325,14 +317,16 @@ class Fabric:
         if self.copies == 1:
             own: F64 = getattr(self.domain.inside, near)(self.local[src], self.local[dst])
             return own
-        found = np.zeros((*shape, len(src)))
         inside = self.node[src] == self.node[dst]
+        if len(src) and not inside.any():
+            away: F64 = getattr(self, far)(src, dst)
+            return away
+        found = np.zeros((*shape, len(src)))
         rows = np.flatnonzero(inside)
         for (domain,), at in self._kinds(self.node[src[rows]]):
             ranks = rows[at]
-            found[..., ranks] = getattr(domain.inside, near)(
-                self.local[src[ranks]], self.local[dst[ranks]]
-            )
+            pairs = patterns(self.local[src[ranks]], self.local[dst[ranks]], domain.ngpus)
+            found[..., ranks] = getattr(domain.inside, near)(pairs.i, pairs.j)[..., pairs.of]
         rows = np.flatnonzero(~inside)
         if len(rows):
             found[..., rows] = getattr(self, far)(src[rows], dst[rows])
@@ -353,35 +347,41 @@ class Fabric:
     def _far_coherent(self, src: I32, _: I32) -> F64:
         return np.zeros(len(src))
 
-    def _ends(self, src: I32, dst: I32) -> Iterator[tuple[Domain, Domain, I64, I32, I32, I64, I64]]:
-        """Yield (source, target, rows, i, j, leaving, entering) of transfers' first NIC pairs."""
+    def _ends(self, src: I32, dst: I32) -> Iterator[tuple[Domain, Domain, I64, Patterns, Flows]]:
+        """Yield (source, target, rows, their patterns, the flows of each pattern)."""
         for (source, target), at in self._kinds(self.node[src], self.node[dst]):
-            i, j = self.local[src[at]], self.local[dst[at]]
-            flows = flows_of(source, target, i, j, self.staged)
+            width = max(source.ngpus, target.ngpus)
+            pairs = patterns(self.local[src[at]], self.local[dst[at]], width)
+            flows = flows_of(source, target, *pairs.ends, self.staged)
             if len(flows.row):
-                first = flows.first
-                yield source, target, at, i, j, flows.leaving[first], flows.entering[first]
+                yield source, target, at, pairs, flows
 
     def _far_latency(self, src: I32, dst: I32) -> F64:
         found = np.zeros((3, len(src)))
-        for source, target, at, i, j, leaving, entering in self._ends(src, dst):
+        for source, target, at, pairs, flows in self._ends(src, dst):
+            leaving, entering = flows.leaving[flows.first], flows.entering[flows.first]
             out, into = source.nic[leaving].astype(np.int64), target.nic[entering].astype(np.int64)
             # The hand-shake goes both ways, so the slower of two unlike ports sets its pace.
-            found[:, at] = np.maximum(source.port_latency[:, out], target.port_latency[:, into])
-            found[:, at] += source.wait[leaving] + target.wait[entering]
+            each = np.maximum(source.port_latency[:, out], target.port_latency[:, into])
+            each += source.wait[leaving] + target.wait[entering]
             if self.staged:
-                found[:, at] += source.inside.latency(i, source.holder(leaving))
-                found[:, at] += target.inside.latency(target.holder(entering), j)
+                i, j = pairs.ends
+                each += source.inside.latency(i, source.holder(leaving))
+                each += target.inside.latency(target.holder(entering), j)
+            hops = each[:, pairs.of]
             if self.wiring is not None:
-                out = out + self.first_port[self.node[src[at]]]
-                into = into + self.first_port[self.node[dst[at]]]
-                found[:, at] += self.wiring.switches(out, into) * self.hop
+                out = out[pairs.of] + self.first_port[self.node[src[at]]]
+                into = into[pairs.of] + self.first_port[self.node[dst[at]]]
+                hops += self.wiring.switches(out, into) * self.hop
+            if len(at) == len(src):
+                return hops
+            found[:, at] = hops
         return found
 
     def _far_message(self, src: I32, dst: I32) -> F64:
         found = np.zeros(len(src))
-        for source, _, at, _, _, leaving, _ in self._ends(src, dst):
-            found[at] = source.port_message[source.nic[leaving]]
+        for source, _, at, pairs, flows in self._ends(src, dst):
+            found[at] = source.port_message[source.nic[flows.leaving[flows.first]]][pairs.of]
         return found
 
     def reaches(self, src: I32, dst: I32) -> npt.NDArray[np.bool_]:

@@ -109,6 +109,12 @@ class Planes:
     link_latency: F64  # float64[3, nlinks + 1]
     link_message: F64
 
+    @property
+    def even(self) -> bool:
+        """Whether every accelerator is on every switch, by links that are all as wide."""
+        used = self.bandwidth[np.concatenate([self.up.ravel(), self.down.ravel()])]
+        return bool(len(used) and used.min() > 0 and used.min() == used.max())
+
     def _width(self, i: Index, j: Index) -> F64:
         return np.minimum(self.bandwidth[self.up[i]], self.bandwidth[self.down[j]])
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..schedule import I32
 
-__all__ = ["F64", "I64", "Routes", "Table", "expand", "joined"]
+__all__ = ["F64", "I64", "Patterns", "Routes", "Table", "expand", "firsts", "joined", "patterns"]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -71,3 +71,57 @@ def joined(parts: Sequence[tuple[I64, I64, F64]]) -> Routes:
         none = np.zeros(0, dtype=np.int64)
         return Routes(none, none, np.zeros(0))
     return Routes(*(np.concatenate(c) for c in zip(*parts)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Patterns:
+    """The different pairs (i, j) among transfers. of: int64[k], the pair of each."""
+
+    i: I64
+    j: I64
+    of: I64
+
+    def __len__(self) -> int:
+        return len(self.i)
+
+    @property
+    def ends(self) -> tuple[I32, I32]:
+        """Both columns as int32."""
+        return self.i.astype(np.int32), self.j.astype(np.int32)
+
+
+def patterns(i: npt.NDArray[np.integer], j: npt.NDArray[np.integer], width: int) -> Patterns:
+    """Return the different pairs of columns i, j of numbers below `width`, in order."""
+    key = np.asarray(i, dtype=np.int64) * width + j
+    if width * width > 4 * len(key):
+        found, of = np.unique(key, return_inverse=True)
+        return Patterns(*np.divmod(found, width), of)
+    seen = np.zeros(width * width, dtype=np.int64)
+    seen[key] = 1
+    found = np.flatnonzero(seen)
+    seen[found] = np.arange(len(found))
+    return Patterns(*np.divmod(found, width), seen[key])
+
+
+def firsts(values: F64) -> tuple[I64, I64]:
+    """Return where each different value is first, in order, and of each entry which first it is.
+
+    int64[distinct], int64[len(values)], positions. Without sorting: values meet in a table.
+    """
+    same = np.empty(len(values), dtype=np.int64)
+    left, bits = np.arange(len(values)), values.view(np.uint64)
+    wide = max(len(values).bit_length() + 1, 8)
+    owner, found, turn = np.empty(1 << wide, dtype=np.int64), [], 0x9E3779B97F4A7C15
+    while len(left):
+        # Of those that meet in a place the first owns it; unlike ones try again elsewhere.
+        key = ((bits[left] ^ (bits[left] >> np.uint64(29))) * np.uint64(turn)) >> np.uint64(
+            64 - wide
+        )
+        owner[key[::-1]] = left[::-1]
+        own = owner[key]
+        like = bits[own] == bits[left]
+        same[left[like]] = own[like]
+        found.append(left[own == left])
+        left, turn = left[~like], (turn * 0xD1342543DE82EF95) % (1 << 64)
+    at = np.sort(np.concatenate(found)) if found else same
+    return at, same

@@ -139,6 +139,11 @@ class Torus:
         """No two links are a layer: int64[nlinks], all -1."""
         return np.full(self.nlinks, -1)
 
+    @property
+    def depth(self) -> I64:
+        """Any link may be the first or the last of a route: int64[nlinks], all 0."""
+        return np.zeros(self.nlinks, dtype=np.int64)
+
     @cached_property
     def parts(self) -> dict[str, I64]:
         """The two halves of the ports along each dimension."""

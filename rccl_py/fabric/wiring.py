@@ -74,6 +74,11 @@ class Wiring(Protocol):
         ...
 
     @property
+    def depth(self) -> I64:
+        """Where on its routes a link is, 0 to 3; one number for all that may be anywhere."""
+        ...
+
+    @property
     def parts(self) -> dict[str, I64]:
         """Ways to divide the ports that a cut may follow: name -> part of each, int64[nports]."""
         ...

@@ -58,6 +58,7 @@ class LinkType:
     multicast: float = 0.0  # part of `usable` that transfers done by its switches get; 0: none
     parts: Triple = (1.0, 1.0, 1.0)  # of `usable`, that copies under each protocol keep up with
     spread: float = 1.0  # part of `usable` that a rank reaches to many peers at once
+    pauses: bool = False  # whether it stops for all it carries while what it feeds is full
     window: float = 0.0  # B that must have arrived before a receiver hands anything on
 
     @property

@@ -19,8 +19,6 @@ SOURCES: dict[str, str] = {
     "H": "PCI-SIG rates; usable part from bandwidth tests (gen 4 25-26, gen 5 52-55, gen 6 ~105 "
     "GB/s x16)",
     "I": "AMD Pollara: all_to_all 45.5 GB/s a NIC on two nodes, 9.2 M messages/s",
-    "J": "two-node all_reduce floors (25 us IB, 40-55 us RoCE) minus the single-node part: 10-20 "
-    "us a hop",
     "K": "RCCL/NCCL topology constants (GB/s per link) where nothing better is published",
     "L": "nccl-tests small-message latencies against rank count: intercept = launch, slope = hop",
     "M": "NCCL alltoall latency on H100: 37, 42, 60, 98, 290 us at 2, 4, 8, 16, 32 nodes of 8, so "

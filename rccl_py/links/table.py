@@ -49,11 +49,7 @@ _XGMI_MI300 = _us(0.8, 0.8, 2.1)  # B
 _NVLINK = _us(0.85, 1.9, 3.4)  # L for LL, E for the others
 _PCI = _us(1.0, 1.9, 4.0)  # E, its PCI row: charged once a path, however many PCI hops
 _CPU = _us(0.3, 0.5, 1.0)  # assumed: a socket crossing on top of the PCI links
-_ROCE = _us(10.0, 10.0, 16.0)  # J
-_IB = _us(6.0, 6.5, 14.0)  # J, E
 _TCP = _us(20.0, 20.0, 30.0)  # assumed
-_SLINGSHOT = _us(8.0, 8.0, 14.0)  # assumed between InfiniBand and RoCE
-_EFA = _us(27.0, 27.0, 30.0)  # F
 _ICI = _us(1.0, 1.0, 1.0)  # R: below 1 us a hop; a TPU has no such protocols
 
 
@@ -172,7 +168,6 @@ def _socket(name: str, usable: float, source: str) -> LinkType:
 def _network(
     name: str,
     gigabits: float,
-    latency: Triple,
     framing: Framing,
     switch: str,
     source: str,
@@ -182,13 +177,16 @@ def _network(
     measured: str = "",
     pauses: bool = False,
 ) -> LinkType:
-    """Return a NIC's port of so many Gb/s; `part` of it was measured at the application."""
+    """Return a NIC's port of so many Gb/s; `part` of it was measured at the application.
+
+    fit: its row in FITTED; without one its latency is that of TCP.
+    """
     raw = gigabits / 8 * GB
     row = _row(
         name,
         "net",
         raw,
-        latency,
+        _TCP,
         source,
         framing=framing,
         usable=None if part is None else raw * part,
@@ -202,7 +200,7 @@ def _network(
 
 _RINGS = "AE (rings)"
 _NDR = 0.94  # AE
-_POLLARA = 0.95  # AE; I: 45.5 of 50
+_POLLARA = 0.96  # AE; I: 45.5 of 50
 
 LINKS: dict[str, LinkType] = {
     link.name: link
@@ -268,13 +266,12 @@ LINKS: dict[str, LinkType] = {
         _socket("arm-cpu", 6, "K"),
         _socket("zhaoxin-cpu", 6, "K"),
         # TCP drops what a port has no room for, and lowers its window: it pauses nobody.
-        _network("eth-10g", 10, _TCP, tcp(), "tomahawk-5", "N; latency assumed"),
+        _network("eth-10g", 10, tcp(), "tomahawk-5", "N, M; latency assumed"),
         # RoCE sends all again from a lost packet on, so its networks pause what feeds a full port.
         *(
             _network(
                 f"roce-{speed}g",
                 speed,
-                _ROCE,
                 roce(),
                 "tomahawk-5",
                 "N, AE",
@@ -288,25 +285,29 @@ LINKS: dict[str, LinkType] = {
         # AWS Elastic Fabric Adapter: datagrams sprayed by the NIC (SRD), Ethernet frames. It sends
         # a lost datagram again, out of order, and slows the sender: no pauses.
         _network(
-            "efa-100g", 100, _EFA, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
+            "efa-100g", 100, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
         ),
         _network(
-            "efa-400g", 400, _EFA, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
+            "efa-400g", 400, roce(), "tomahawk-5", "N, AE; framed as RoCE, assumed", fit="efa"
         ),
         # UET sprays packets; a full port trims them to headers, and receivers hand out credits.
-        _network("uec-400g", 400, _IB, uet(), "tomahawk-5", "N; the rest assumed as ib", fit="ib"),
-        _network("uec-800g", 800, _IB, uet(), "tomahawk-6", "N; the rest assumed as ib", fit="ib"),
+        _network("uec-400g", 400, uet(), "tomahawk-5", "N; the rest assumed as ib", fit="ib"),
+        _network("uec-800g", 800, uet(), "tomahawk-6", "N; the rest assumed as ib", fit="ib"),
         # EDR, HDR, NDR and XDR. Credits a virtual lane: what waits holds up its own lane only.
         _network(
-            "ib-100g", 100, _IB, infiniband(forward_correction=False), "quantum", "N, AE", fit="ib"
+            "ib-100g",
+            100,
+            infiniband(forward_correction=False),
+            "quantum",
+            "N, AE; to many M",
+            fit="ib",
         ),
         _network(
             "ib-200g",
             200,
-            _IB,
             infiniband(),
             "quantum",
-            "N, AE",
+            "N, AE; to many M",
             fit="ib",
             part=_NDR,
             measured="AE",
@@ -314,10 +315,9 @@ LINKS: dict[str, LinkType] = {
         _network(
             "ib-400g",
             400,
-            _IB,
             infiniband(),
             "quantum-2",
-            "N, AE",
+            "N, AE; to many M",
             fit="ib",
             part=_NDR,
             measured="AE",
@@ -325,10 +325,9 @@ LINKS: dict[str, LinkType] = {
         _network(
             "ib-800g",
             800,
-            _IB,
             infiniband(),
             "quantum-x800",
-            "N, AE",
+            "N, AE; to many M",
             fit="ib",
             part=_NDR,
             measured="AE",
@@ -337,7 +336,6 @@ LINKS: dict[str, LinkType] = {
         _network(
             "slingshot-200g",
             200,
-            _SLINGSHOT,
             slingshot(),
             "rosetta",
             "N, S, AE",

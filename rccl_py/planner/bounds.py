@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..collectives import COLLECTIVES
-from ..fabric import I64, Fabric, Routes, expand
+from ..fabric import I64, Fabric, expand, loaded
 from ..schedule import I32
 from ..units import format_bandwidth
 
@@ -117,8 +117,8 @@ def _sample(fabric: Fabric, side: I32, other: I32) -> I32:
 
 def _widths(fabric: Fabric, src: I32, dst: I32, seen: _Seen, *, inside: bool) -> Iterator[float]:
     """Yield the capacity of each set of links that every one of these routes crosses."""
-    routes, bandwidth = fabric.routes(src, dst), fabric.bandwidth
-    used = np.flatnonzero(np.bincount(routes.link, minlength=fabric.nlinks))
+    load, bandwidth = loaded(fabric, src, dst, np.ones(len(src))), fabric.bandwidth
+    used = np.flatnonzero(load)
     own, ports = fabric.cables, fabric.ports
     if inside:
         # Whose links they are: an accelerator's number over the whole fabric, -1 for none.
@@ -144,14 +144,8 @@ def _widths(fabric: Fabric, src: I32, dst: I32, seen: _Seen, *, inside: bool) ->
         if not (seen.dst if number % 2 else seen.src):
             continue
         links = wired[layer == number]
-        if _all_cross(routes, links, len(src)):
+        if load[links].sum() >= len(src) * (1 - 1e-9):  # each of them crosses one
             yield float(bandwidth[links].sum())
-
-
-def _all_cross(routes: Routes, links: I64, count: int) -> bool:
-    """Return whether each of `count` transfers crosses one of `links`."""
-    crossing = routes.share[np.isin(routes.link, links)].sum()
-    return bool(crossing >= count * (1 - 1e-9))
 
 
 def _ends(fabric: Fabric, links: I64, end: str) -> I64:
@@ -300,8 +294,8 @@ def find_cuts(fabric: Fabric) -> Cuts:
 def _hop(fabric: Fabric) -> float:
     """Return the s of the quickest hop a call cannot do without: between nodes, if it spans some.
 
-    LL, the protocol with the least hand-shake. Over a network it is the quickest way out of a node,
-    one switch, and the quickest way in, whichever ranks they are.
+    Under the protocol with the least hand-shake there. Over a network it is the quickest way out of
+    a node, one switch, and the quickest way in, whichever ranks they are.
     """
     ranks = np.arange(fabric.nranks, dtype=np.int32)
     used = np.unique(fabric.node)
@@ -309,13 +303,13 @@ def _hop(fabric: Fabric) -> float:
         one = ranks[np.unique(fabric.local, return_index=True)[1][:_HOPS]]
         src, dst = (a.ravel().astype(np.int32) for a in np.meshgrid(one, ranks[: _HOPS * 8]))
         far = src != dst
-        return float(fabric.latency(src[far], dst[far])[0].min()) if far.any() else 0.0
+        return float(fabric.latency(src[far], dst[far]).min()) if far.any() else 0.0
     out, into = np.inf, np.inf
     for kind in np.unique(fabric.kind[used]):
         domain = fabric.domains[int(kind)]
         locals_used = np.unique(fabric.local[fabric.kind[fabric.node] == kind])
         _, entry = expand(domain.attach, locals_used)
-        port = domain.port_latency[0][domain.nic[entry]]
+        port = domain.port_latency.min(axis=0)[domain.nic[entry]]
         out = min(out, float((port + domain.wait[entry]).min()))
         into = min(into, float(domain.wait[entry].min()))
     return out + into + fabric.hop
@@ -357,7 +351,7 @@ def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: 
     n = fabric.nranks
     if n == 1:
         return Bound(fabric.launch, "launch: one rank needs no link")
-    best = Bound(cuts.hop, "latency: one hop of the fastest link (LL)")
+    best = Bound(cuts.hop, "latency: one hop of the fastest link")
     tried = cuts.cuts
     if COLLECTIVES[collective].rooted:
         tried = (*tried, _around(fabric, cuts, root))

@@ -86,14 +86,16 @@ class Plan:
             engine=engine,
             detail=detail,
             arrival=arrival,
+            channels=self.channels,
             known=self.profile,
         )
 
     @property
     def bottleneck(self) -> str:
-        """What most of the time goes to: launch, hops, memory, or the busiest link."""
+        """What most of the time goes to: launch, hops, memory, the tail, or the busiest link."""
         line = self.timeline
         costs = {"launch": line.launch, **{b: line.waits(b) for b in ("latency", "link", "memory")}}
+        costs["tail"] = line.tail
         most = max(costs, key=lambda name: costs[name])
         share = f"{costs[most] / self.time:.0%} of the call"
         if most == "launch":
@@ -101,6 +103,8 @@ class Plan:
         if most == "latency":
             steps = sum(p.steps for p in line.parts if p.bound == "latency")
             return f"latency: {_steps(steps)} of hops take {format_time(costs[most])}, {share}"
+        if most == "tail":
+            return f"filling a window and copying out: {format_time(line.tail)}, {share}"
         if most == "memory" or line.busiest is None:
             return f"memory of the busiest rank: {format_time(costs[most])}, {share}"
         name = self.profile.fabric.link_name(line.busiest)
@@ -190,16 +194,19 @@ def _steps(count: int) -> str:
 
 
 def reason_lost(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
-    """Return what costs the loser most more than the winner: hops, links or memory."""
+    """Return what costs the loser most more than the winner: hops, links, memory or its tail."""
     slow = loser.seconds / winner.seconds - 1
     if slow < 0.0005:
         return "as fast; an equal that is listed earlier is taken"
     more = {b: loser.waits(b) - winner.waits(b) for b in ("latency", "link", "memory")}
+    more["tail"] = loser.tail - winner.tail
     most = max(more, key=lambda name: more[name])
     text = f"+{slow:.1%}: " if slow < 0.1 else f"+{slow:.0%}: "
     if most == "latency":
         steps = sum(p.steps for p in loser.parts if p.bound == "latency")
         return text + f"{_steps(steps)} bound by latency take {format_time(loser.waits(most))}"
+    if most == "tail":
+        return text + f"filling a window and copying out take {format_time(loser.tail)}"
     if most == "memory" or loser.busiest is None:
         return text + f"memory takes {format_time(loser.waits('memory'))}"
     name, waited = fabric.link_name(loser.busiest), loser.waits("link")

@@ -99,7 +99,7 @@ class Choice:
     @cached_property
     def _winner(self) -> Timeline:
         _, _, option, protocol = self.taken
-        return option.profile.timeline(self.block, PROTOCOLS[protocol], self.channels)
+        return option.profile.outline(self.block, PROTOCOLS[protocol], self.channels)
 
     def ranked(self, fabric: Fabric) -> tuple[Candidate, ...]:
         """Return the best candidate of each (algorithm, protocol), the taken one first.
@@ -130,7 +130,7 @@ class Choice:
         seconds, _, option, protocol = entry
         if self.follows is not None and seconds < self.follows[0] * (1 - _EQUAL):
             return f"{seconds / self.follows[0] - 1:.1%}: faster, but not what the policy picks"
-        lost = option.profile.timeline(self.block, PROTOCOLS[protocol])
+        lost = option.profile.outline(self.block, PROTOCOLS[protocol])
         return reason_lost(self._winner, lost, fabric)
 
 

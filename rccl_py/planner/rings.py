@@ -209,9 +209,9 @@ def _cut_by_nic(orders: I32, nics: list[int]) -> I32:
 
 def _across(nodes: I32, paths: I32) -> I32:
     """Return rings that walk each node's path, reversed in every other node, so rails line up."""
-    count = len(nodes)
-    walks = [[nodes[a][p if a % 2 == 0 else p[::-1]] for a in range(count)] for p in paths]
-    return np.array([np.concatenate(walk) for walk in walks], dtype=np.int32)
+    walks = nodes[:, paths].astype(np.int32)  # [node, path, place]
+    walks[1::2] = walks[1::2, :, ::-1]
+    return np.asarray(walks.swapaxes(0, 1).reshape(len(paths), -1))
 
 
 def find_rings(fabric: Fabric, nodes: I32 | None) -> Rings:

@@ -43,6 +43,7 @@ _LEAST = 100
 _MOST = 1 << 30
 _POINTS = 512  # of a link's counter at most; assumed: about what a screen shows
 _CALL, _RANKS, _LINKS = 1, 2, 3  # process numbers
+_HELD = {-1: "memory", -2: "channels"}
 _NAMES = {_CALL: "call", _RANKS: "ranks", _LINKS: "links"}
 
 
@@ -126,9 +127,9 @@ class _View:
     names: dict[int, str] = field(default_factory=dict)
 
     def link_name(self, link: int) -> str:
-        """Return the name of a link; -1 is what holds a message back that no link does."""
+        """Return the name of a link, or of what else holds a message back: see Transfers."""
         if link not in self.names:
-            self.names[link] = "memory" if link < 0 else self.fabric.link_name(link)
+            self.names[link] = _HELD.get(link) or self.fabric.link_name(link)
         return self.names[link]
 
     def told(self, messages: I64) -> Iterator[tuple[int, int, int, int, Event]]:

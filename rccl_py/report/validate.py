@@ -69,7 +69,11 @@ SUBSETS: dict[str, Callable[[Judged], bool]] = {
 }
 """Which tables a line of the summary is about."""
 
-_WITH_MSCCL = re.compile(r" 2\.(?:1[89]|2[0-2])\b|ROCm [56]\.")
+_RCCL = (
+    ("rccl-2.22", re.compile(r" 2\.(?:1[89]|2[0-2])\b|ROCm [56]\.")),
+    ("rccl-2.26", re.compile(r" 2\.2[3-7]\b|ROCm 7\.[0-2]\b")),
+)
+"""Policies of RCCL by what a header says of the release; any other is taken for the newest."""
 
 
 @dataclass(frozen=True)
@@ -159,15 +163,14 @@ def summary(judged: Sequence[Judged], kind: str) -> Statistics | None:
 def policy_of(table: Table) -> str:
     """Return the policy of the library that was measured, from the header.
 
-    RCCL had the algorithms of MSCCL up to 2.22, which came with ROCm 6. Raises InvalidArgument
-    where the header names neither.
+    Raises InvalidArgument where the header names neither RCCL nor NCCL.
     """
     said = table.header.get("policy")
     if said:
         return said
     library = table.header.get("library", "")
     if library.startswith("RCCL"):
-        return "rccl-2.22" if _WITH_MSCCL.search(library) else "rccl-2.28"
+        return next((name for name, said in _RCCL if said.search(library)), "rccl-2.28")
     if library.startswith("NCCL"):
         return "nccl-2.30"
     raise InvalidArgument(

@@ -24,8 +24,8 @@ from ..links import Protocol
 from ..schedule import Schedule
 from .log import Log
 from .maxplus import Members, repeated
-from .stages import I64, Stage, stages
-from .timeline import Part, Timeline
+from .stages import I64, Stage, place_of, stages
+from .timeline import Part, Timeline, bound_by
 from .wires import Wires, numbered, wires
 
 __all__ = ["clock"]
@@ -39,21 +39,23 @@ def clock(
     *,
     detail: bool = False,
     arrival: F64 | None = None,
+    channels: int = 0,
 ) -> Timeline:
     """Return when each part of a call with blocks of `block` bytes runs, by the ranks' own clocks.
 
     arrival: float64[nranks] s each rank calls late; None: all at 0. detail: keep every message.
+    channels: how many share the work, 0 for as many as it takes.
 
     Raises InvalidUsage where detail asks for more messages than are kept.
     """
     slot = block / schedule.layout.chunks
     run = _Run(fabric, arrival, Log(fabric.nlinks, slot) if detail else None)
     last: _Ready | None = None
-    for number, stage in enumerate(stages(schedule, fabric)):
+    for number, stage in enumerate(stages(schedule, fabric, channels)):
         if last is not None and _is_again(stage, last.found.stage):
             last = last.again(stage)
         else:
-            last = _Ready.of(wires(stage, fabric, protocol, slot), fabric.nranks)
+            last = _Ready.of(wires(stage, fabric, protocol, slot, channels), fabric.nranks)
         before = float(run.ready.max())
         if run.log is not None:
             run.log.room_for(stage.steps * len(stage.src), schedule.collective)
@@ -73,12 +75,9 @@ def _part(found: Wires, start: float, end: float, nlinks: int) -> Part:
     if not len(found.wire):
         return Part(start, end - start, steps, "memory", None)
     top = int(found.wire.argmax())
-    wire, held = float(found.wire[top]), int(found.held[top])
-    on_link = 0 <= held < nlinks
-    bound = "link" if on_link else "memory"
-    if (end - start) / steps >= 2 * wire:
-        bound = "latency"
-    return Part(start, end - start, steps, bound, held if on_link else None)
+    place = int(place_of(found.held[top], nlinks, len(found.idle))) if found.held[top] >= 0 else -1
+    bound = bound_by(place, (end - start) / steps, float(found.wire[top]))
+    return Part(start, end - start, steps, bound, place if place >= 0 else None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -26,13 +26,17 @@ from .clock import clock
 from .estimate import Profile, profile
 from .lockstep import even, lockstep
 from .simulate import MAX_EVENTS, simulate
+from .stages import stages
 from .timeline import Timeline, Transfers
+from .wires import wires
 
 __all__ = ["ENGINES", "MAX_EVENTS", "timed"]
 
 ENGINES = ("auto", "estimate", "clock", "simulate")
 
 _SIMULATED = 200_000  # messages that are simulated in about a second
+_SHARED = 40_000_000  # rates that a simulation gives in some seconds
+_LATE = "ranks that call late"
 _CLOCKED = 4_000_000  # messages of one repetition of each stage that the clock takes in seconds
 
 
@@ -63,17 +67,19 @@ def timed(
         raise InvalidArgument(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
     block = finite(block, "bytes of a block", -1e-300, float(LARGEST))
     max_events = whole(max_events, "max_events", 1, 1 << 62)
+    channels = whole(channels, "channels", 0, 1 << 20)
     late = _checked(arrival, fabric.nranks)
     why = "asked for"
     if engine == "auto":
-        need = "every message" if detail else "ranks that call late" if late is not None else ""
-        engine, why = _chosen(schedule, fabric, protocol, need, max_events)
+        need = _LATE if late is not None else "every message" if detail else ""
+        engine, why = _chosen(schedule, fabric, protocol, channels, need, max_events)
     known = known or profile(schedule, fabric)
     if engine == "clock":
-        line = clock(schedule, fabric, block, protocol, detail=detail, arrival=late)
+        line = clock(schedule, fabric, block, protocol, detail=detail, arrival=late,
+                     channels=channels)  # fmt: skip
     elif engine == "simulate":
         line = simulate(schedule, fabric, block, protocol, detail=detail, arrival=late,
-                        max_events=max_events)  # fmt: skip
+                        max_events=max_events, channels=channels)  # fmt: skip
     else:
         line = lockstep(schedule, known, block, protocol, channels, detail=detail, arrival=late)
     slot = block / schedule.layout.chunks
@@ -107,8 +113,9 @@ def _checked(arrival: npt.ArrayLike | None, nranks: int) -> F64 | None:
 
 
 def _chosen(
-    schedule: Schedule, fabric: Fabric, protocol: Protocol, need: str, max_events: int
-) -> tuple[str, str]:
+    schedule: Schedule, fabric: Fabric, protocol: Protocol, channels: int, need: str,
+    max_events: int,
+) -> tuple[str, str]:  # fmt: skip
     """Return the engine that auto takes, and why. need: what the estimate cannot tell, or ""."""
     every, distinct = _messages(schedule, _CLOCKED)
     if distinct > _CLOCKED:
@@ -116,8 +123,14 @@ def _chosen(
     most = min(_SIMULATED, max_events)
     if every > most:
         return "clock", f"auto: {every:,} messages, more than the {most:,} that are simulated"
-    if not need and even(schedule, fabric, protocol):
+    if not need and even(schedule, fabric, protocol, channels):
         return "estimate", "auto: all ranks do the same at any time, so engines agree"
+    shared = _shared(schedule, fabric, protocol, channels, late=need == _LATE)
+    if shared > _SHARED:
+        return "clock", (
+            f"auto: {every:,} messages that end one by one and share what the others leave, too "
+            f'many to simulate in seconds (engine="simulate" would give some {shared:.0e} rates)'
+        )
     return "simulate", f"auto: {need or 'ranks get ahead of others'}, and {every:,} messages only"
 
 
@@ -138,3 +151,25 @@ def _messages(schedule: Schedule, most: int) -> tuple[int, int]:
         if distinct > most:
             break
     return every, distinct
+
+
+def _shared(
+    schedule: Schedule, fabric: Fabric, protocol: Protocol, channels: int, *, late: bool
+) -> float:
+    """Return about how many rates a simulation would give: messages times those that end apart.
+
+    Each that ends gives all that share with it new rates. Messages of one size, held by the same,
+    end together unless ranks come late; ranks with one message each share with few.
+    """
+    total = 0.0
+    for stage in stages(schedule, fabric, channels):
+        m = len(stage.src)
+        if not m or max(np.bincount(stage.src).max(), np.bincount(stage.dst).max()) == 1:
+            continue
+        found = wires(stage, fabric, protocol, 1.0, channels)
+        size = found.wire * stage.slots
+        most = float(size.max())
+        if 0 < most < np.inf:  # else all end at once, or none does
+            apart = m if late else len(np.unique(np.round(size / most, 12)))
+            total += float(stage.steps) * m * apart
+    return total

@@ -3,7 +3,8 @@
 Owns the planner's clock. A schedule on a fabric becomes a Profile once: per part its steps, its
 latency under each protocol, seconds per byte of a slot on the busiest link and in memory. Any
 size, protocol or element count is then a few multiplications. Rows that repeat are loaded once:
-the memo is by phase, so a ring of 10,000 ranks costs one step, not 20,000.
+the memo is by phase, so a ring of 10,000 ranks costs one step, not 20,000; a pipeline is its
+stages and how many pieces are in each.
 
 Rules, each argued in docs/timing.md:
 
@@ -15,37 +16,41 @@ Rules, each argued in docs/timing.md:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from hashlib import blake2b
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import Protocol
-from ..schedule import Phase, Schedule
-from .memory import STAGED, Work, staged, work
-from .messages import Messages, crossing, messages, spent, to_many
+from ..schedule import Outline, Phase, Pipeline, Schedule
+from .chains import slowest_chain
+from .loads import INTO, MOVED, OUT, REDUCED, SENDING, Load, Loads
+from .memory import Work
+from .messages import last_of
 from .timeline import Part, Timeline
+from .windows import most, peaks, windows
 
-__all__ = ["Loads", "Profile", "profile"]
+__all__ = ["Loads", "Profile", "Total", "profile"]
 
 I64 = npt.NDArray[np.int64]
-
-_BLOCK = 1 << 14  # rows routed at a time: bounds memory, not results
+Ints = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Load:
-    """What one repetition of a phase asks of the fabric, per slot byte."""
+class Total:
+    """Slots on links over a part of a call. used: int[k], the links it uses, in order.
 
-    link: F64  # slots on each link
-    work: Work  # slots read, written and added at each rank
-    latency: F64  # float64[3], s
-    messages: F64  # s each rank spends sending
-    through: tuple[F64, F64]  # slots each rank sends, and gets
-    far: bool  # whether some leave their node
-    remote: bool
+    of: int64[k], the sort of each; at: int[m], the first link of each sort; slots: float64[m], on
+    each link of a sort.
+    """
+
+    used: Ints
+    of: Ints | slice
+    at: Ints
+    slots: F64
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +62,7 @@ class Profile:
     slot byte on the link that is busiest under each protocol; busiest: int64[3, parts], which
     (-1: none). memory: float64[parts] s per slot byte. through: float64[parts], the most slots a
     rank sends or gets in one repetition; window: float64[parts] B. last: slots a rank gets in the
-    last repetition and does not pass on. total_link: float64[nlinks], slots over the whole call.
+    last repetition and does not pass on. totals: slots over the whole call.
     rows: rows of the schedule; loaded: rows that had to be routed.
     """
 
@@ -73,9 +78,17 @@ class Profile:
     through: F64
     window: F64
     last: float
-    total_link: F64
+    totals: tuple[Total, ...]
     rows: int
     loaded: int
+
+    @cached_property
+    def total_link(self) -> F64:
+        """Slots on each link over the whole call: float64[nlinks]."""
+        total = np.zeros(self.fabric.nlinks)
+        for part in self.totals:
+            total[part.used] += part.slots[part.of]
+        return total
 
     def seconds(self, block: F64 | float, protocol: Protocol, channels: int = 0) -> F64:
         """Return the seconds a call takes for blocks of `block` bytes, launch included.
@@ -114,156 +127,46 @@ class Profile:
 
     def timeline(self, block: float, protocol: Protocol, channels: int = 0) -> Timeline:
         """Return when each part runs and what bounds it, for blocks of `block` bytes."""
+        busy = self.busy(block / self.chunks, protocol)
+        return replace(self.outline(block, protocol, channels), link_busy=busy)
+
+    def outline(self, block: float, protocol: Protocol, channels: int = 0) -> Timeline:
+        """Return the timeline without how long each link is busy, but for the busiest."""
         slot, clock, parts = block / self.chunks, self.fabric.launch, []
-        index, wires = protocol.index, self.wire(block / self.chunks, protocol, channels)
-        before = self.latency(protocol, channels)
-        for i, steps in enumerate(self.steps.tolist()):
-            latency, wire = float(before[i]), float(wires[i])
-            bound = "memory" if wire > self.link[index, i] * slot else "link"
-            bound = "latency" if latency >= wire else bound
-            at = int(self.busiest[index, i])
-            seconds = float(steps * (latency + wire))
-            parts.append(Part(clock, seconds, steps, bound, at if at >= 0 else None))
-            clock += seconds
-        busy = self.busy(slot, protocol)
-        top = int(busy.argmax()) if busy.size and busy.max() > 0 else None
-        return Timeline(
-            self.fabric.launch,
-            tuple(parts),
-            top,
-            float(busy[top]) if top is not None else 0.0,
-            link_busy=busy,
-            tail=float(self.tail(slot, wires)),
-        )
+        wires, before = self.wire(slot, protocol, channels), self.latency(protocol, channels)
+        seconds = self.steps * (before + wires)
+        bounds = np.where(wires > self.link[protocol.index] * slot, "memory", "link")
+        bounds = np.where(before >= wires, "latency", bounds)
+        columns = (seconds, self.steps, bounds, self.busiest[protocol.index])
+        for each, steps, bound, at in zip(*(column.tolist() for column in columns)):
+            parts.append(Part(clock, each, steps, bound, at if at >= 0 else None))
+            clock += each
+        top, busy = self._busiest(slot, protocol)
+        tail = float(self.tail(slot, wires))
+        return Timeline(self.fabric.launch, tuple(parts), top, busy, tail=tail)
+
+    def _busiest(self, slot: float, protocol: Protocol) -> tuple[int | None, float]:
+        """Return the link that is used longest, None if none is, and its s."""
+        pace = self.fabric.pace[protocol.index]
+        if len(self.totals) == 1:  # alike links stand for one another
+            (total,) = self.totals
+            links, slots = total.at, total.slots
+        else:
+            slots = self.total_link
+            links = np.arange(len(slots))
+        busy = slots * pace[links] * slot
+        top = int(busy.argmax()) if len(busy) else 0
+        return (int(links[top]), float(busy[top])) if len(busy) and busy[top] > 0 else (None, 0.0)
 
     def busy(self, slot: float, protocol: Protocol) -> F64:
         """Return the s each link is used over the whole call: float64[nlinks]."""
         return np.asarray(self.total_link * self.fabric.pace[protocol.index] * slot)
 
 
-def _load(fabric: Fabric, sent: Messages, many: bool) -> _Load:
-    n, link = fabric.nranks, np.zeros(fabric.nlinks)
-    latency, sending, bounced = np.zeros(3), np.zeros(n), np.zeros(n)
-    remote = sent.src != sent.dst
-    out = np.bincount(sent.src, weights=sent.slots * remote, minlength=n)
-    into = np.bincount(sent.dst, weights=sent.slots * remote, minlength=n)
-    leaves = bool((fabric.node[sent.src] != fabric.node[sent.dst]).any())
-    # Where flows choose their way by what else is sent, all of them are handed over at once.
-    block = len(sent.src) if fabric.together else _BLOCK
-    for start in range(0, len(sent.src), max(block, 1)):
-        part = sent.part(slice(start, start + block))
-        src, dst, slots, fan = part
-        routes = fabric.routes(src, dst, slots.astype(np.float64))
-        weight = slots[routes.row] * routes.share * crossing(fabric, fan, routes, many)
-        link += np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
-        far = remote[start : start + block]
-        if far.any():
-            latency = np.maximum(latency, fabric.latency(src[far], dst[far]).max(axis=1))
-            sending += np.bincount(
-                src[far], weights=spent(fabric, part.part(far), many), minlength=n
-            )
-            detour = staged(fabric, src, dst)
-            if detour is not None:
-                bounced += np.bincount(dst, weights=STAGED * slots * detour, minlength=n)
-    moved = Work(bounced, np.zeros(n))
-    return _Load(link, moved, latency, sending, (out, into), leaves, bool(remote.any()))
-
-
-def _chained(fabric: Fabric, phase: Phase) -> F64:
-    """Return the latency of all steps of a phase: float64[3], s.
-
-    Where every row hands on to one other (a ring), ranks do not meet between steps: what counts
-    is the slowest chain of `steps` hops in a row, not the slowest hop `steps` times.
-    """
-    rows, steps = phase.moves[0].rows, phase.steps
-    hop = fabric.latency(rows.src, rows.dst)
-    starts = np.full((int(rows.channel.max()) + 1) * fabric.nranks, -1, dtype=np.int64)
-    first = rows.channel.astype(np.int64) * fabric.nranks
-    starts[first + rows.src] = np.arange(len(rows.src))
-    following = starts[first + rows.dst]
-    if (following < 0).any() or (starts >= 0).sum() < len(rows.src):
-        return np.asarray(hop.max(axis=1) * steps)
-    # Sums over 1, 2, 4, ... hops from every row; `steps` of them are put together bit by bit.
-    total, at = np.zeros_like(hop), np.arange(len(rows.src))
-    while steps:
-        if steps & 1:
-            total, at = total + hop[:, at], following[at]
-        hop, following, steps = hop + hop[:, following], following[following], steps >> 1
-    return np.asarray(total.max(axis=1))
-
-
 def _reads_input(phase: Phase, schedule: Schedule) -> bool:
     """Return whether a local phase only hands the input on: kernels read it where they need it."""
     first_other = int(schedule.layout.output())
     return all((m.slots(0)[0] < first_other).all() for m in phase.moves)
-
-
-def _summed(parts: list[_Load]) -> _Load:
-    """Return the load of phases posted together: loads and messages add, latency is the largest."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = _Load(
-            total.link + part.link,
-            total.work.plus(part.work),
-            np.maximum(total.latency, part.latency),
-            total.messages + part.messages,
-            (total.through[0] + part.through[0], total.through[1] + part.through[1]),
-            total.far or part.far,
-            total.remote or part.remote,
-        )
-    return total
-
-
-class Loads:
-    """Loads of phases on one fabric: what repeats, in this schedule or another, is routed once."""
-
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-        self.loaded = 0
-        # Flows that choose their way by what else is sent are loaded a whole phase at a time.
-        self._together = fabric.together
-        self._known: dict[tuple[tuple[int, ...], ...], _Load] = {}
-        self._kept: list[Phase] = []
-        self._by_content: dict[bytes, _Load] = {}
-
-    def of_phase(self, phase: Phase) -> _Load:
-        """Return the load of one repetition of `phase`."""
-        parts = phase.made_of if len(phase.made_of) > 1 and not self._together else ()
-        key = tuple(sorted(self._name(p) for p in parts)) if parts else (self._name(phase),)
-        found = self._known.get(key)
-        if found is None:
-            found = _summed([self.of_phase(p) for p in parts]) if parts else self._single(phase)
-            self._known[key] = found
-            # What is named by its objects is kept, so that the names stay its own.
-            self._kept.append(phase)
-        return found
-
-    @staticmethod
-    def _name(phase: Phase) -> tuple[int, ...]:
-        return tuple(id(m.rows) for m in phase.moves)
-
-    def _single(self, phase: Phase) -> _Load:
-        sent = messages(phase)
-        # The same ends in other proportions are the same routes: scale what is known.
-        unit = int(np.gcd.reduce(sent.slots))
-        least = sent._replace(slots=sent.slots // unit)
-        many = to_many(phase, self.fabric.nranks)
-        digest = blake2b(bytes([many]), digest_size=16)
-        for column in least if sent.fan.any() else least[:3]:
-            digest.update(np.ascontiguousarray(column).data)
-        load = self._by_content.get(digest.digest())
-        if load is None:
-            load = _load(self.fabric, least, many)
-            self._by_content[digest.digest()] = load
-            self.loaded += len(sent.src)
-        own = work(self.fabric.nranks, phase).plus(load.work, unit)
-        through = load.through[0] * unit, load.through[1] * unit
-        return replace(load, link=load.link * unit, work=own, through=through)
-
-    def forget_objects(self) -> None:
-        """Let go of the phases seen; their loads stay, by content."""
-        self._known.clear()
-        self._kept.clear()
 
 
 def own_of(phase: Phase, schedule: Schedule) -> float:
@@ -275,78 +178,122 @@ def own_of(phase: Phase, schedule: Schedule) -> float:
     return most if most < schedule.layout.outputs * schedule.layout.chunks else 0.0
 
 
-def last_of(phase: Phase, nranks: int) -> float:
-    """Return the most slots a rank gets in one repetition where it gets one message a channel.
+def _told(schedule: Schedule) -> Iterable[Phase | Pipeline]:
+    """Return the phases of a schedule, its pipelines whole where it tells them."""
+    phases = schedule.phases
+    return phases.parts() if isinstance(phases, Outline) else phases()
 
-    Then what gets them is one kernel that sent before; several at once are got by kernels of
-    their own while others send.
-    """
-    rows = [m.rows for m in phase.moves]
-    src, dst, count, channel = (
-        np.concatenate([getattr(r, c) for r in rows]).astype(np.int64)
-        for c in ("src", "dst", "count", "channel")
-    )
-    if any(r.switched for r in rows):
-        return 0.0
-    far = src != dst
-    ends = np.unique((channel[far] * nranks + src[far]) * nranks + dst[far])
-    into = ends // nranks // nranks * nranks + ends % nranks
-    if len(np.unique(into)) < len(into):
-        return 0.0
-    got = np.bincount(dst[far], weights=count[far], minlength=1)
-    return float(got.max())
+
+class _Parts:
+    """The columns of a Profile while they are gathered."""
+
+    def __init__(self, schedule: Schedule, fabric: Fabric, loads: Loads) -> None:
+        self.schedule, self.fabric, self.loads = schedule, fabric, loads
+        self.before, self.rows, self.own = loads.loaded, 0, 0.0
+        self.carried: Work | None = None
+        self.last: Phase | None = None
+        self.totals: list[Total] = []
+        nothing = np.zeros(0)
+        self.columns: list[tuple[Ints | F64, ...]] = [
+            (np.zeros(0, np.int64), np.zeros((3, 0)), nothing, np.zeros((3, 0)), nothing,
+             np.zeros((3, 0), np.int64), nothing, nothing)
+        ]  # fmt: skip
+
+    def phase(self, phase: Phase) -> None:
+        """Add a phase."""
+        if not phase.moves:
+            return
+        load, fabric = self.loads.of_phase(phase), self.fabric
+        self.rows += phase.steps * _count(phase)
+        if not load.remote:
+            self._local(phase, load)
+            return
+        self.totals.append(Total(load.at, slice(None), load.at, load.slots * phase.steps))
+        hops, self.last = load.latency, phase
+        if phase.steps > 1 and len(phase.moves) == 1:
+            hops = slowest_chain(fabric, phase) / phase.steps
+        busy = load.slots * fabric.pace[:, load.at]
+        at = busy.argmax(axis=1)
+        # What was carried is spread over the steps it streams behind.
+        work = load.work if self.carried is None else load.work.plus(self.carried, 1 / phase.steps)
+        self.carried = None
+        moved = max(load.ranks[OUT].max(), load.ranks[INTO].max())
+        sends, memory, through, window = (
+            np.array([float(value)])
+            for value in (load.ranks[SENDING].max(), work.seconds(fabric), moved,
+                          fabric.window(far=load.far))
+        )  # fmt: skip
+        link, where = busy[np.arange(3), at], load.at[at].astype(np.int64)
+        self.columns.append((np.array([phase.steps]), hops[:, None], sends, link[:, None], memory,
+                             where[:, None], through, window))  # fmt: skip
+
+    def _local(self, phase: Phase, load: Load) -> None:
+        if _reads_input(phase, self.schedule):
+            self.own = max(self.own, own_of(phase, self.schedule))
+            return
+        before = self.carried or Work.nothing(self.fabric.nranks)
+        self.carried = before.plus(load.work, phase.steps)
+
+    def pipeline(self, part: Pipeline) -> bool:
+        """Add all pieces of a pipeline at once; return whether that was possible."""
+        if part.pieces < 2 or not part.stages or self.carried or self.fabric.together:
+            return False
+        if not all(stage.moves for stage in part.stages):
+            return False
+        stages = [self.loads.of_phase(stage) for stage in part.stages]
+        if not all(load.remote for load in stages):
+            return False
+        steps = np.array([stage.steps for stage in part.stages])
+        run, counts = windows(steps, part.pieces)
+        # Once all pieces are under way the same stages are at work step after step.
+        new = np.flatnonzero(np.append(True, (counts[1:] != counts[:-1]).any(axis=1)))
+        self._at_once(counts[new], steps * part.pieces, np.diff(new, append=len(run)), run, stages)
+        self.rows += part.pieces * sum(stage.steps * _count(stage) for stage in part.stages)
+        self.last = part.stages[-1]
+        return True
+
+    def _at_once(self, counts: I64, whole: I64, times: I64, run: I64, stages: list[Load]) -> None:
+        fabric, found = self.fabric, self.loads.lumps(stages)
+        total = (whole[:, None] * found.link).sum(axis=0)
+        self.totals.append(Total(found.used, found.of, found.at, total))
+        link, at = most(counts, found.link, found.pace)
+        ranks = peaks(counts, found.rank)
+        memory = np.maximum(ranks[MOVED] / fabric.memory, ranks[REDUCED] / fabric.reduction)
+        active = counts > 0
+        hops = np.where(active[:, :, None], found.latency, 0.0).max(axis=1).T
+        far = (active & np.array([load.far for load in stages])).any(axis=1)
+        window = np.where(far, fabric.window(far=True), fabric.window(far=False))
+        columns = (hops, ranks[SENDING], link, memory, found.at[at],
+                   np.maximum(ranks[OUT], ranks[INTO]), window)  # fmt: skip
+        self.columns.append((run, *(np.repeat(c, times, axis=-1) for c in columns)))
+
+    def done(self) -> Profile:
+        """Return the profile of all that was added."""
+        if self.carried:
+            nothing, one = np.zeros((3, 1)), np.zeros(1)
+            self.columns.append((np.ones(1, np.int64), nothing, one, nothing,
+                                 np.array([self.carried.seconds(self.fabric)]),
+                                 np.full((3, 1), -1), one, one))  # fmt: skip
+        columns = (np.concatenate(c, axis=-1) for c in zip(*self.columns))
+        steps, hops, sends, link, memory, busiest, through, window = columns
+        last = 0.0 if self.last is None else last_of(self.last, self.fabric.nranks)
+        schedule = self.schedule
+        return Profile(self.fabric, schedule.layout.chunks, schedule.nchannels, steps, hops, sends,
+                       link, memory, busiest, through, window, max(self.own, last),
+                       tuple(self.totals), self.rows, self.loads.loaded - self.before)  # fmt: skip
+
+
+def _count(phase: Phase) -> int:
+    return sum(len(move.rows.src) for move in phase.moves)
 
 
 def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> Profile:
     """Return the Profile of `schedule` on `fabric`; `loads` carries what earlier ones routed."""
-    loads = loads or Loads(fabric)
-    before = loads.loaded
-    total, carried, rows = np.zeros(fabric.nlinks), Work.nothing(fabric.nranks), 0
-    parts: list[tuple[int, F64, float, F64, float, I64, float, float]] = []
-    last, own = None, 0.0
-    for phase in schedule.phases():
-        if not phase.moves:
-            continue
-        load = loads.of_phase(phase)
-        rows += phase.steps * sum(len(m.rows.src) for m in phase.moves)
-        if not load.remote:
-            if not _reads_input(phase, schedule):
-                carried = carried.plus(load.work, phase.steps)
-            else:
-                own = max(own, own_of(phase, schedule))
-            continue
-        total += load.link * phase.steps
-        busy = load.link * fabric.pace
-        at, last = busy.argmax(axis=1), phase
-        hops = load.latency
-        if phase.steps > 1 and len(phase.moves) == 1:
-            hops = _chained(fabric, phase) / phase.steps
-        # What was carried is spread over the steps it streams behind.
-        memory = load.work.plus(carried, 1 / phase.steps).seconds(fabric)
-        most = max(float(way.max()) for way in load.through)
-        parts.append((phase.steps, hops,
-                float(load.messages.max()), busy[np.arange(3), at], memory, at,
-                      most, fabric.window(far=load.far)))  # fmt: skip
-        carried = Work.nothing(fabric.nranks)
-    if carried:
-        nothing, memory = np.zeros(3), carried.seconds(fabric)
-        parts.append((1, nothing, 0.0, nothing, memory, np.full(3, -1, dtype=np.int64), 0.0, 0.0))
-    columns = list(zip(*parts)) if parts else [[] for _ in range(8)]
-    steps, hop, sends, link, memories, busiest, through, window = (np.array(c) for c in columns)
-    return Profile(
-        fabric,
-        schedule.layout.chunks,
-        schedule.nchannels,
-        steps.astype(np.int64),
-        hop.reshape(-1, 3).T,
-        sends,
-        link.reshape(-1, 3).T,
-        memories,
-        busiest.astype(np.int64).reshape(-1, 3).T,
-        through,
-        window,
-        own if last is None else max(own, last_of(last, fabric.nranks)),
-        total,
-        rows,
-        loads.loaded - before,
-    )
+    found = _Parts(schedule, fabric, loads or Loads(fabric))
+    for part in _told(schedule):
+        if isinstance(part, Phase):
+            found.phase(part)
+        elif not found.pipeline(part):
+            for phase in part:
+                found.phase(phase)
+    return found.done()

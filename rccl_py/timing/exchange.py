@@ -1,7 +1,12 @@
 """Time of messages posted together: sends and receives of a group, and uneven collectives.
 
-Owns the estimate of exchanges. Like a phase of a schedule (rccl_py.timing.estimate), but with
-bytes instead of slots: T = launch + latency + messages + max(busiest link, memory).
+Owns the estimate of exchanges: a phase of a schedule (rccl_py.timing.estimate) with bytes instead
+of slots, so that equal messages from all to all take what alltoall by `direct` takes.
+
+    T = launch + latency + messages + max(busiest link, memory) + first window + own copy
+
+A rank that sends to three others or more spends more on each message and reaches less of its links
+(`spread`). A window has to be full before it is handed on. A message to oneself is a copy.
 """
 
 from __future__ import annotations
@@ -11,14 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..fabric import F64, Fabric
+from ..fabric import F64, I64, Fabric
 from ..links import PROTOCOLS
+from ..schedule import I32
 from .memory import STAGED, staged
+from .messages import Messages, spent
 from .overlap import Busy, Cost
 
 __all__ = ["Exchange", "exchange", "exchanges"]
 
 Ints = npt.ArrayLike
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,8 +55,8 @@ def exchange(fabric: Fabric, src: Ints, dst: Ints, size: Ints) -> Exchange:
 def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> list[Exchange]:
     """Return the time of each group of messages as if it were alone, under its fastest protocol.
 
-    group: int64, 0 to the number of groups - 1, of each message. A message to oneself is a copy in
-    memory.
+    group: int64, 0 to the number of groups - 1, of each message. A message to oneself is a copy
+    by the kernel, within its memory.
     """
     src, dst = np.asarray(src, dtype=np.int32), np.asarray(dst, dtype=np.int32)
     size, group = np.asarray(size, dtype=np.float64), np.asarray(group, dtype=np.int64)
@@ -58,60 +66,102 @@ def exchanges(fabric: Fabric, src: Ints, dst: Ints, size: Ints, group: Ints) -> 
     if count > 1 and fabric.together:
         # Flows choose their way by what else is sent, which is only their own group here.
         return [exchange(fabric, *(c[group == g] for c in (src, dst, size))) for g in range(count)]
-    detour = staged(fabric, src, dst)
-    written = size if detour is None else size * (1 + STAGED * detour)
-    memory = _most(count, group, src, size, dst, written) / fabric.memory
     far = src != dst
-    there, back, which = src[far], dst[far], group[far]
-    latency, spent = np.zeros((3, count)), np.zeros(count)
-    if len(which):
-        hops = fabric.latency(there, back)
-        for p in range(3):
-            np.maximum.at(latency[p], which, hops[p])
-        spent = _most(count, which, there, fabric.message(there, back))
-    routes = fabric.routes(there, back, size[far])
-    owner = which[routes.row]
-    key, at = np.unique(owner * fabric.nlinks + routes.link, return_inverse=True)
-    share = routes.share / np.where(
-        _to_many(which, there, back)[owner], fabric.spread[routes.link], 1
-    )
-    load = np.bincount(at, weights=size[far][routes.row] * share, minlength=len(key))
-    owner, link = np.divmod(key, fabric.nlinks)
-    busy = load * fabric.pace[:, link]
-    busiest = np.zeros((3, count))
+    sent = _Sent(count, src[far], dst[far], size[far], group[far])
+    many = _to_many(sent)
+    owner, link, busy = _busy(fabric, sent, many)
+    wire = np.tile(_memory(fabric, sent), (3, 1))
     for p in range(3):
-        np.maximum.at(busiest[p], owner, busy[p])
-    wire = np.maximum(busiest, memory)
-    # What a rank moves at most has filled a window before it is handed on.
-    moved = np.maximum(_most(count, which, there, size[far]), _most(count, which, back, size[far]))
-    window = np.full(count, fabric.window(far=False))
-    window[which[fabric.node[there] != fabric.node[back]]] = fabric.window(far=True)
-    part = np.divide(np.minimum(moved, window), moved, out=np.zeros(count), where=moved > 0)
+        np.maximum.at(wire[p], owner, busy[p])
+    copied = _most(count, group[~far], src[~far], size[~far]) / fabric.copy
+    before = fabric.launch + _spent(fabric, sent, many) + copied
+    total = before + _latency(fabric, sent) + wire * (1.0 + _filling(fabric, sent))
     names = sorted(PROTOCOLS, key=lambda name: PROTOCOLS[name].index)
-    total = latency + wire * (1.0 + part)
     best = total.argmin(axis=0)
     ends = np.searchsorted(owner, np.arange(count + 1))
     return [
         Exchange(
-            float(fabric.launch + spent[g] + total[best[g], g]),
-            float(fabric.launch + spent[g] + total[best[g], g] - wire[best[g], g]),
-            Busy(link[a:b], busy[best[g], a:b]),
-            names[best[g]],
+            float(total[p, g]),
+            float(total[p, g] - wire[p, g]),
+            Busy(link[a:b], busy[p, a:b]),
+            names[p],
         )
-        for g, (a, b) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist()))
+        for g, (p, a, b) in enumerate(zip(best.tolist(), ends[:-1].tolist(), ends[1:].tolist()))
     ]
 
 
-def _to_many(group: npt.NDArray[np.int64], src: Ints, dst: Ints) -> npt.NDArray[np.bool_]:
+@dataclass(frozen=True, eq=False, slots=True)
+class _Sent:
+    """Messages from one rank to another, of `count` groups. src, dst: int32. size: float64, B.
+    group: int64.
+    """
+
+    count: int
+    src: I32
+    dst: I32
+    size: F64
+    group: I64
+
+
+def _memory(fabric: Fabric, sent: _Sent) -> F64:
+    """Return the s that the busiest rank's memory takes, by group."""
+    detour = staged(fabric, sent.src, sent.dst)
+    written = sent.size if detour is None else sent.size * (1 + STAGED * detour)
+    moved = _most(sent.count, sent.group, sent.src, sent.size, sent.dst, written)
+    return np.asarray(moved / fabric.memory)
+
+
+def _latency(fabric: Fabric, sent: _Sent) -> F64:
+    """Return the s of the longest hop, by protocol and group: float64[3, count]."""
+    latency = np.zeros((3, sent.count))
+    if len(sent.src):
+        hops = fabric.latency(sent.src, sent.dst)
+        for p in range(3):
+            np.maximum.at(latency[p], sent.group, hops[p])
+    return latency
+
+
+def _spent(fabric: Fabric, sent: _Sent, many: Bools) -> F64:
+    """Return the s that the rank which posts longest spends on messages, by group."""
+    if not len(sent.src):
+        return np.zeros(sent.count)
+    posted = Messages(sent.src, sent.dst, sent.group, np.zeros_like(sent.group))
+    return _most(sent.count, sent.group, sent.src, spent(fabric, posted, many[sent.group]))
+
+
+def _busy(fabric: Fabric, sent: _Sent, many: Bools) -> tuple[I64, I64, F64]:
+    """Return what each group asks of links, sorted by group: groups, links, s by protocol."""
+    routes = fabric.routes(sent.src, sent.dst, sent.size)
+    owner = sent.group[routes.row]
+    key, at = np.unique(owner * fabric.nlinks + routes.link, return_inverse=True)
+    share = routes.share / np.where(many[owner], fabric.spread[routes.link], 1)
+    load = np.bincount(at, weights=sent.size[routes.row] * share, minlength=len(key))
+    owner, link = np.divmod(key, fabric.nlinks)
+    return owner, link, load * fabric.pace[:, link]
+
+
+def _filling(fabric: Fabric, sent: _Sent) -> F64:
+    """Return the part of a group's time on the wire that its first window takes to fill."""
+    moved = np.maximum(
+        _most(sent.count, sent.group, sent.src, sent.size),
+        _most(sent.count, sent.group, sent.dst, sent.size),
+    )
+    window = np.full(sent.count, fabric.window(far=False))
+    window[sent.group[fabric.node[sent.src] != fabric.node[sent.dst]]] = fabric.window(far=True)
+    part = np.divide(np.minimum(moved, window), moved, out=np.zeros(sent.count), where=moved > 0)
+    return np.asarray(part)
+
+
+def _to_many(sent: _Sent) -> Bools:
     """Return, by group, whether a rank sends to three others or more."""
-    n = int(max(np.max(src, initial=0), np.max(dst, initial=0))) + 1
-    ends = np.unique((group * n + src) * n + dst) // n
-    found = np.zeros(int(group.max(initial=-1)) + 1, dtype=bool)
+    n = int(max(sent.src.max(initial=0), sent.dst.max(initial=0))) + 1
+    ends = np.unique((sent.group * n + sent.src) * n + sent.dst) // n
+    found = np.zeros(sent.count, dtype=bool)
     found[ends[2:][ends[2:] == ends[:-2]] // n] = True
     return found
 
 
-def _most(count: int, group: npt.NDArray[np.int64], *parts: npt.NDArray[np.number]) -> F64:
+def _most(count: int, group: I64, *parts: npt.NDArray[np.number]) -> F64:
     """Return per group the largest sum over a rank; parts: ranks, values, ranks, values, ..."""
     ranks = np.concatenate(parts[::2]).astype(np.int64)
     values = np.concatenate(parts[1::2])

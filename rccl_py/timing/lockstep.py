@@ -42,18 +42,20 @@ def lockstep(
         parts = tuple(replace(part, start=part.start + late) for part in line.parts)
         line = replace(line, launch=line.launch + late, parts=parts)
     if detail:
-        line = replace(line, transfers=_replayed(schedule, known.fabric, block, protocol, line))
+        line = replace(line, transfers=_replayed(schedule, known, block, protocol, channels, line))
     return line
 
 
 def _replayed(
-    schedule: Schedule, fabric: Fabric, block: float, protocol: Protocol, line: Timeline
-) -> Transfers:
+    schedule: Schedule, known: Profile, block: float, protocol: Protocol, channels: int,
+    line: Timeline,
+) -> Transfers:  # fmt: skip
     """Return the messages of all parts. A flight that the estimate ends early is cut there."""
-    slot = block / schedule.layout.chunks
+    slot, fabric = block / schedule.layout.chunks, known.fabric
     log, before = Log(fabric.nlinks, slot), -1
-    for number, (part, stage) in enumerate(zip(line.parts, stages(schedule, fabric), strict=True)):
-        found = wires(stage, fabric, protocol, slot)
+    every = stages(schedule, fabric, channels)
+    for number, (part, stage) in enumerate(zip(line.parts, every, strict=True)):
+        found = wires(stage, fabric, protocol, slot, channels)
         log.room_for(stage.steps * len(stage.src), schedule.collective)
         if not len(stage.src):
             continue
@@ -71,15 +73,15 @@ def _start(part: Part, step: int, each: float) -> float:
     return part.start + step * each
 
 
-def even(schedule: Schedule, fabric: Fabric, protocol: Protocol) -> bool:
+def even(schedule: Schedule, fabric: Fabric, protocol: Protocol, channels: int = 0) -> bool:
     """Return whether in every stage all ranks send and hear, and all messages take as long.
 
     Then no rank is ever ahead of another, and an engine that knows who waits for whom finds what
     one that makes all wait finds. True of any size: seconds on the wire are proportional to it.
     """
     return all(
-        _is_even(wires(stage, fabric, protocol, 1.0), fabric.nranks)
-        for stage in stages(schedule, fabric)
+        _is_even(wires(stage, fabric, protocol, 1.0, channels), fabric.nranks)
+        for stage in stages(schedule, fabric, channels)
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InvalidUsage
 from ..fabric import F64
-from .stages import I64
+from .stages import I64, place_of
 from .timeline import Transfers
 from .wires import Wires
 
@@ -48,7 +48,7 @@ class Log:
         """Keep one repetition, nothing of it later than `until`; return the numbers: int64[m]."""
         own, m = found.stage, len(start)
         pushed = np.minimum(start + found.wire, until)
-        link = np.where(found.held < self._nlinks, found.held, -1).astype(np.int32)
+        link = place_of(found.held, self._nlinks, len(found.idle)).astype(np.int32)
         self._repetitions.append(
             Transfers(
                 start,

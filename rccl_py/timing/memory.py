@@ -15,12 +15,13 @@ staging buffer. Knows no links but whether a path is coherent. Rules, argued in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from ..fabric import F64, I64, Fabric
-from ..schedule import I32, REDUCE, Move, Phase
+from ..schedule import I32, REDUCE, Phase, Rows
 from .messages import fans
 
 __all__ = ["STAGED", "Work", "staged", "work"]
@@ -76,12 +77,35 @@ def work(nranks: int, phase: Phase) -> Work:
 
     Detours through staging buffers are not in it: they depend on the fabric.
     """
+    if any(move.rows.switched for move in phase.moves):
+        return _with_switched(nranks, phase)
+    src, dst, count, op = (
+        np.concatenate([getattr(m.rows, c) for m in phase.moves])
+        for c in ("src", "dst", "count", "op")
+    )
+    reduces = op == REDUCE
+    total: F64 = np.asarray(np.bincount(src, weights=count, minlength=nranks), dtype=np.float64)
+    if not reduces.all():
+        total += np.bincount(dst, weights=count * ~reduces, minlength=nranks)
+    if not reduces.any():
+        return Work(total, np.zeros(nranks))
+    added: F64 = np.asarray(np.bincount(dst, count * reduces, nranks), dtype=np.float64)
+    target = added
+    if len(phase.moves) > 1:  # posted together: into the same slots
+        every = [m.rows for m in phase.moves]
+        into = [np.bincount(r.dst, r.count * (r.op == REDUCE), nranks) for r in every]
+        target = reduce(np.maximum, np.asarray(into, dtype=np.float64))
+    return Work(total + 2.0 * target, added)
+
+
+def _with_switched(nranks: int, phase: Phase) -> Work:
+    """Return the work of a phase some of which a switch does."""
     total, target, added = np.zeros(nranks), np.zeros(nranks), np.zeros(nranks)
     for move, fan in zip(phase.moves, _fans(phase)):
         r = move.rows
         reduces = r.op == REDUCE
         if r.switched:
-            total += _switched(nranks, move, fan)
+            total += _switched(nranks, r, fan)
             continue
         total += np.bincount(r.src, weights=r.count, minlength=nranks)
         total += np.bincount(r.dst, weights=r.count * ~reduces, minlength=nranks)
@@ -92,18 +116,17 @@ def work(nranks: int, phase: Phase) -> Work:
 
 def _fans(phase: Phase) -> list[I64]:
     """Return the fan of every row, by move."""
-    src, dst = (np.concatenate([getattr(m.rows, end) for m in phase.moves]) for end in ("src", "dst"))
-    ends = np.cumsum([len(m.rows.src) for m in phase.moves])
-    return np.split(fans(phase, src, dst), ends[:-1])
+    every = [m.rows for m in phase.moves]
+    src, dst = (np.concatenate([getattr(r, end) for r in every]) for end in ("src", "dst"))
+    return np.split(fans(phase, src, dst), np.cumsum([len(r.src) for r in every])[:-1])
 
 
-def _switched(nranks: int, move: Move, fan: I64) -> F64:
+def _switched(nranks: int, r: Rows, fan: I64) -> F64:
     """Return the slots that rows done by a switch read and write at each rank: float64[nranks].
 
     The rank at the switched end of a fan of f rows is in all of them, and has 1 / f of its share in
     each: read to be handed in, and written as the sum or as its own copy.
     """
-    r = move.rows
     part = 2.0 * r.count / np.abs(fan)
     adds = r.op == REDUCE
     sent = np.bincount(r.src, weights=np.where(adds, r.count, part), minlength=nranks)

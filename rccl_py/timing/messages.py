@@ -19,9 +19,18 @@ import numpy.typing as npt
 
 from ..errors import FabricError
 from ..fabric import F64, I64, Fabric, Routes
-from ..schedule import I32, REDUCE, Phase
+from ..schedule import I32, REDUCE, Phase, Rows
 
-__all__ = ["Messages", "crossing", "fans", "messages", "serving_many", "spent", "to_many"]
+__all__ = [
+    "Messages",
+    "crossing",
+    "fans",
+    "last_of",
+    "messages",
+    "serving_many",
+    "spent",
+    "to_many",
+]
 
 Ints = npt.NDArray[np.int64]
 
@@ -78,13 +87,47 @@ def to_many(phase: Phase, nranks: int) -> bool:
     rows = [m.rows for m in phase.moves]
     if sum(len(r.src) for r in rows) < 3 or any(r.switched for r in rows):
         return False
+    src, dst, channel = _columns(rows)
+    apart = src != dst
+    apart[1:] &= (src[1:] != src[:-1]) | (dst[1:] != dst[:-1]) | (channel[1:] != channel[:-1])
+    sender, dst = (channel * nranks + src)[apart], dst[apart]
+    sends = np.bincount(sender)
+    if sends.max(initial=0) < 3:  # rings, and trees of two children
+        return False
+    one = sender == sends.argmax()
+    if len(np.unique(dst[one])) > 2:
+        return True
+    ends = np.unique(sender * nranks + dst) // nranks
+    return bool(len(ends) > 2 and (ends[2:] == ends[:-2]).any())
+
+
+def _columns(rows: list[Rows]) -> tuple[Ints, Ints, Ints]:
+    """Return the senders, receivers and channels of all rows."""
     src, dst, channel = (
         np.concatenate([getattr(r, c) for r in rows]).astype(np.int64)
         for c in ("src", "dst", "channel")
     )
+    return src, dst, channel
+
+
+def last_of(phase: Phase, nranks: int) -> float:
+    """Return the most slots a rank gets in one repetition where it gets one message a channel.
+
+    Then what gets them is one kernel that sent before; several at once are got by kernels of
+    their own while others send.
+    """
+    rows = [m.rows for m in phase.moves]
+    if any(r.switched for r in rows):
+        return 0.0
+    src, dst, channel = _columns(rows)
     far = src != dst
-    ends = np.unique((channel[far] * nranks + src[far]) * nranks + dst[far]) // nranks
-    return bool(len(ends) > 2 and (ends[2:] == ends[:-2]).any())
+    into, src = (channel * nranks + dst)[far], src[far]
+    sender = np.empty(int(into.max(initial=-1)) + 1, dtype=np.int64)
+    sender[into] = src
+    if (sender[into] != src).any():
+        return 0.0
+    count = np.concatenate([r.count for r in rows])[far]
+    return float(np.bincount(dst[far], weights=count, minlength=1).max())
 
 
 def serving_many(phase: Phase, fabric: Fabric) -> npt.NDArray[np.bool_]:

@@ -28,8 +28,9 @@ class Leg(NamedTuple):
     """A piece of the critical path. seconds : s.
 
     what: "launch", "arrival" (a rank calls late), "overhead" (starting messages, and work between
-    them), "link", "memory", "latency" or "tail". at: the link, -1 for others. rank: whose wait it
-    is, the sender's for a message, -1 for all. shared: s of it that other messages add.
+    them), "link", "memory", "channels", "latency" or "tail". at: the link, -1 for others. rank:
+    whose wait it is, the sender's for a message, -1 for all. shared: s of it that other messages
+    add.
     """
 
     what: str
@@ -74,8 +75,8 @@ def _walked(line: Timeline, moved: Transfers) -> list[Leg]:
 def _on_the_wire(moved: Transfers, at: int) -> Leg:
     seconds, link = float(moved.pushed[at] - moved.start[at]), int(moved.link[at])
     shared = max(seconds - float(moved.alone[at]), 0.0) if moved.alone is not None else 0.0
-    what = "link" if link >= 0 else "memory"
-    return Leg(what, seconds, link, int(moved.src[at]), shared)
+    what = "link" if link >= 0 else "channels" if link == -2 else "memory"
+    return Leg(what, seconds, max(link, -1), int(moved.src[at]), shared)
 
 
 def _beginning(line: Timeline, src: int, start: float) -> list[Leg]:
@@ -146,6 +147,13 @@ def _waits_for_memory(legs: list[Leg], _total: float, _fabric: Fabric) -> str:
     return "waits for the memory of ranks"
 
 
+def _waits_for_channels(legs: list[Leg], _total: float, _fabric: Fabric) -> str:
+    ranks = {leg.rank for leg in legs} - {-1}
+    if len(ranks) == 1:
+        return f"waits for the channels of rank {ranks.pop()} or of the rank it sends to"
+    return "waits for the channels of ranks: more of them would move more"
+
+
 def _late(legs: list[Leg], _total: float, _fabric: Fabric) -> str:
     return f"waits for rank {legs[0].rank} to call"
 
@@ -156,6 +164,7 @@ _REASONS: dict[str, Callable[[list[Leg], float, Fabric], str]] = {
     "overhead": lambda *_: "goes to ranks that start messages, or work between them",
     "link": _waits_for_links,
     "memory": _waits_for_memory,
+    "channels": _waits_for_channels,
     "latency": _hops,
     "tail": lambda *_: "goes to the last data leaving its staging buffer",
 }

@@ -12,7 +12,7 @@ import numpy as np
 from .sim_jit import called, compiled
 from .sim_state import FREE, LENGTH, ROOM, SERIAL, State
 
-__all__ = ["later", "pop", "push", "replace"]
+__all__ = ["has_room", "later", "pop", "push", "replace"]
 
 
 @compiled
@@ -51,6 +51,20 @@ def _clean(s: State) -> None:
     for i in range(kept // 2 - 1, -1, -1):
         entry = heap[i]
         _sink(s, np.int64(i), entry["time"], np.int64(entry["serial"]), np.int64(entry["node"]))
+
+
+@compiled
+def has_room(s: State) -> bool:
+    """Return whether the heap has room for a flow; at least half of it, if entries were dropped.
+
+    What is not a flow is in it once, and keeps its room.
+    """
+    most = len(s.heap) - len(s.delay) - len(s.actor) - 2
+    if s.n[LENGTH] < most:
+        return True
+    _clean(s)
+    found: bool = 2 * s.n[LENGTH] < most
+    return found
 
 
 @called
@@ -103,7 +117,8 @@ def later(s: State, delay: int, now: float, code: int, tag: int) -> None:
     event["time"] = time
     event["code"] = code
     event["next"] = -1
-    event["tag"] = tag
+    if len(s.tag):
+        s.tag[number] = tag
     if queue["first"] < 0:
         queue["first"] = number
         push(s, time, delay)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import FabricError
 from ..fabric import F64, Fabric, expand
 from ..links import Protocol
 from ..schedule import I32
-from .stages import I64, Stage, uses
+from .stages import I8, I64, Stage, Uses
 
 __all__ = ["Cut", "cut"]
 
@@ -27,6 +28,7 @@ class Cut:
     ptr, resource, seconds : what each message keeps busy, resources counted over the fabric.
     sends, hears : int64[m], lanes. rank : int64[lanes]. first : int64[nranks + 1], lanes of ranks.
     lead : float64[lanes] s. pause : float64[nranks] s of a stage without messages, else None.
+    depth : int8[k], pauses : bool[k], as of stages.Uses, else None.
     """
 
     steps: int
@@ -45,15 +47,18 @@ class Cut:
     first: I64
     lead: F64
     pause: F64 | None
+    depth: I8 | None
+    pauses: npt.NDArray[np.bool_] | None
 
 
-def cut(stage: Stage, fabric: Fabric, protocol: Protocol, slot: float, seat: I64, n: int) -> Cut:
-    """Return a stage with slots of `slot` B.
+def cut(stage: Stage, used: Uses, fabric: Fabric, protocol: Protocol, slot: float,
+        whole: tuple[I64, int]) -> Cut:  # fmt: skip
+    """Return a stage with slots of `slot` B, whose messages use what `used` says.
 
-    seat : int64[nranks], the rank of the whole fabric, which has `n`, that each rank is.
+    whole : (int64[nranks], int), the rank of the whole fabric that each rank is, and how many
+    ranks that has.
     """
     order = np.lexsort((stage.dst, stage.channel, stage.src))
-    used = uses(stage, fabric, protocol)
     row, entry = expand(used.ptr, order)
     seconds = used.seconds[entry] * slot
     m, nranks = len(order), fabric.nranks
@@ -78,7 +83,7 @@ def cut(stage: Stage, fabric: Fabric, protocol: Protocol, slot: float, seat: I64
         np.asarray(stage.latency[protocol.index, order], dtype=np.float64),
         alone,
         np.concatenate([[0], np.cumsum(np.diff(used.ptr)[order])]).astype(np.int64),
-        _seated(used.resource[entry], fabric, seat, n),
+        _seated(used.resource[entry], fabric, *whole),
         seconds,
         at[:m],
         at[m:],
@@ -86,6 +91,8 @@ def cut(stage: Stage, fabric: Fabric, protocol: Protocol, slot: float, seat: I64
         np.searchsorted(names, np.arange(nranks + 1) * wide),
         np.asarray(np.where(sending, stage.lead[names // wide], 0.0), dtype=np.float64),
         None if m else stage.memory * slot,
+        None if used.depth is None else used.depth[entry],
+        None if used.pauses is None else used.pauses[entry],
     )
 
 

@@ -66,7 +66,7 @@ def _start(s: State, number: int, time: float, cause: int) -> None:
             row["step"] = lane["step"]
             row["start"] = time
             row["after"] = cause
-            s.message[m]["current"] = at
+            s.current[m] = at
         wire = np.int64(s.message[m]["wire"])
         if wire >= 0:
             later(s, wire, time, 4 * m + PUSHED, NONE)
@@ -181,7 +181,7 @@ def _moved(s: State, number: int, kind: int, time: float, tag: int) -> int:
     message = s.message[number]
     if kind == PUSHED:
         if len(s.transfer):
-            tag = np.int64(message["current"])
+            tag = np.int64(s.current[number])
             s.transfer[tag]["pushed"] = time
         later(s, np.int64(message["hop"]), time, 4 * number + ARRIVED, tag)
         lane, counts = np.int64(message["sends"]), True
@@ -263,9 +263,10 @@ def _take(s: State, time: float, until: float) -> tuple[int, int, float, int]:
         if s.flow[node]["due"] == serial:
             time = now
             n[RING] = n[RING_END] = node
-    event = s.event[s.delay[n[QUEUE]]["first"]]
-    code = np.int64(event["code"])
-    return code & 3, code >> 2, event["time"], np.int64(event["tag"])
+    first = np.int64(s.delay[n[QUEUE]]["first"])
+    code = np.int64(s.event[first]["code"])
+    tag = np.int64(s.tag[first]) if len(s.tag) else NONE
+    return code & 3, code >> 2, s.event[first]["time"], tag
 
 
 @compiled
@@ -284,16 +285,17 @@ def _made(stamp: str) -> Callable[[State], int]:
     """Return the loop; stamp: what its code on disk is known by."""
 
     def loop(s: State) -> int:
-        """Go on until all is done (DONE), nothing more can happen, or events lack room (GROW)."""
+        """Go on until all is done (DONE), nothing more can happen, or room is short (GROW)."""
         assert len(stamp) > 0
-        n, time, until = s.n, 0.0, -1.0
+        n, time, until = s.n, s.now[0], -1.0
         while True:
             kind, number, time, cause = _take(s, time, until)
             lane, actor = NONE, NONE
             if kind == NOTHING:
                 if n[TOUCHED] > 0 or n[FRESH] > 0:
                     share(s, time)
-                if n[ROOM] < n[MARGIN]:
+                if n[ROOM] < n[MARGIN] or n[FRESH] > 0:
+                    s.now[0] = time
                     return GROW
                 if n[LENGTH] == 0:
                     return DONE if n[JOBS] == 0 else STUCK
@@ -313,4 +315,4 @@ def _made(stamp: str) -> Callable[[State], int]:
     return kept(loop)
 
 
-run = _made(source_of("sim_loop", "sim_agenda", "sim_share", "sim_state", "sim_jit"))
+run = _made(source_of("sim_loop", "sim_agenda", "sim_share", "sim_pause", "sim_state", "sim_jit"))

@@ -15,7 +15,8 @@ from ..errors import FabricError
 from ..fabric import F64, Fabric
 from .sim_cut import Cut
 from .sim_tables import Call, Tables
-from .timeline import Part, Timeline, Transfers
+from .stages import place_of
+from .timeline import Part, Timeline, Transfers, bound_by
 
 __all__ = ["Reading", "stuck"]
 
@@ -48,7 +49,8 @@ def stuck(made: Tables, fabric: Fabric, calls: Sequence[Call]) -> FabricError:
 def _resource_name(fabric: Fabric, number: int) -> str:
     if number < fabric.nlinks:
         return f"link {number} ({fabric.link_name(number)}) is"
-    return f"memory of rank {(number - fabric.nlinks) % fabric.nranks} is"
+    what, rank = divmod(number - fabric.nlinks, fabric.nranks)
+    return f"{'channels' if what else 'memory'} of rank {rank} is"
 
 
 class Reading:
@@ -75,7 +77,7 @@ class Reading:
         for c, end in zip(call.cuts, ends):
             # A stage may be over before the last rank of the call has come.
             after = max(end, clock)
-            parts.append(_part(c, clock, after, self.fabric.nlinks, busy))
+            parts.append(_part(c, clock, after, self.fabric, busy))
             clock = after
         top = int(busy.argmax()) if busy.size and busy.max() > 0 else None
         actors = slice(int(job["first_actor"]), int(s.job["first_actor"][j + 1]))
@@ -112,7 +114,7 @@ class Reading:
         weight[self.made.of_use] = s.waited
         order = np.lexsort((-np.arange(len(row)), seconds, weight, row))
         found = np.full(len(counts), -1, dtype=np.int32)
-        found[row[order]] = np.where(resource < self.fabric.nlinks, resource, -1)[order]
+        found[row[order]] = place_of(resource, self.fabric.nlinks, self.fabric.nranks)[order]
         return found
 
     def _transfers(self, j: int) -> Transfers:
@@ -146,16 +148,16 @@ class Reading:
         )
 
 
-def _part(c: Cut, start: float, end: float, nlinks: int, busy: F64) -> Part:
+def _part(c: Cut, start: float, end: float, fabric: Fabric, busy: F64) -> Part:
     """Return a stage as a part, and add what it keeps links busy to `busy`."""
     spent, steps = end - start, c.steps
     if c.pause is not None:
         return Part(start, spent, steps, "memory", None)
-    total = np.bincount(c.resource, weights=c.seconds, minlength=nlinks)
-    busy += steps * total[:nlinks]
-    top = int(total.argmax()) if len(total) else -1
-    on_link = 0 <= top < nlinks and total[top] > 0
-    bound = "link" if on_link else "memory"
-    if top < 0 or spent / steps >= 2 * total[top]:
-        bound = "latency"
-    return Part(start, spent, steps, bound, top if on_link else None)
+    total = np.bincount(c.resource, weights=c.seconds, minlength=fabric.nlinks)
+    busy += steps * total[: fabric.nlinks]
+    top = int(total.argmax()) if len(total) and total.max() > 0 else -1
+    if top < 0:
+        return Part(start, spent, steps, "latency", None)
+    place = int(place_of(top, fabric.nlinks, fabric.nranks))
+    bound = bound_by(place, spent / steps, float(total[top]))
+    return Part(start, spent, steps, bound, place if place >= 0 else None)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .sim_agenda import push
+from .sim_agenda import has_room, push
 from .sim_jit import called, compiled
+from .sim_pause import back_pressure
 from .sim_state import FRESH, MARK, NONE, ONE, TOUCHED, State
 
 __all__ = ["join", "leave", "share", "touch"]
@@ -36,7 +37,8 @@ def touch(s: State, number: int) -> None:
 def join(s: State, number: int, time: float) -> None:
     """Put a flow on its resources; it moves once they are shared anew."""
     flow = s.flow[number]
-    flow["left"] = flow["nbytes"]
+    size = s.size[flow["size"]]
+    flow["left"] = size["nbytes"]
     flow["since"] = time
     flow["rate"] = 0.0
     flow["due"] = flow["held"] = -1
@@ -51,7 +53,7 @@ def join(s: State, number: int, time: float) -> None:
             s.use[resource["first"]]["before"] = u
         resource["first"] = u
         resource["members"] += 1
-        resource["demand"] += np.int64(flow["alone"] * use["seconds"] * ONE)
+        resource["demand"] += np.int64(size["alone"] * use["seconds"] * ONE)
         touch(s, np.int64(use["resource"]))
 
 
@@ -59,6 +61,7 @@ def join(s: State, number: int, time: float) -> None:
 def leave(s: State, number: int, time: float) -> None:
     """Take a flow off its resources."""
     flow = s.flow[number]
+    alone = s.size[flow["size"]]["alone"]
     _count(s, number, time)
     flow["due"] = -1
     for u in range(flow["first_use"], s.flow[number + 1]["first_use"]):
@@ -71,7 +74,7 @@ def leave(s: State, number: int, time: float) -> None:
         if use["next"] >= 0:
             s.use[use["next"]]["before"] = use["before"]
         resource["members"] -= 1
-        resource["demand"] -= np.int64(flow["alone"] * use["seconds"] * ONE)
+        resource["demand"] -= np.int64(alone * use["seconds"] * ONE)
         touch(s, np.int64(use["resource"]))
 
 
@@ -84,7 +87,7 @@ def _count(s: State, number: int, time: float) -> None:
     flow["left"] = max(flow["left"] - flow["rate"] * passed, 0.0)
     u = flow["held"]
     if u >= 0:
-        waited = passed * (1.0 - flow["rate"] / flow["alone"])
+        waited = passed * (1.0 - flow["rate"] / s.size[flow["size"]]["alone"])
         s.resource[s.use[u]["resource"]]["queued"] += waited
         if len(s.waited):
             s.waited[u] += waited
@@ -92,19 +95,25 @@ def _count(s: State, number: int, time: float) -> None:
 
 @called
 def share(s: State, time: float) -> None:
-    """Give rates to all that what has changed since the last time can have changed."""
+    """Give rates to all that what has changed since the last time can have changed.
+
+    What the heap lacks room for stays among the fresh.
+    """
     s.n[MARK] += 2
     seeded = s.n[MARK] - 1
     seeds = s.n[FRESH]
     for i in range(seeds):
         s.flow[s.flow[i]["fresh"]]["mark"] = seeded
     for i in range(s.n[TOUCHED]):
-        resource = s.resource[s.resource[i]["changed"]]
+        number = np.int64(s.resource[i]["changed"])
+        resource = s.resource[number]
         was = resource["crowded"]
         if resource["full"] < 1.0:
             resource["crowded"] = resource["members"] > 0
         else:  # every member's demand may be one unit too small
             resource["crowded"] = resource["demand"] > ONE + resource["members"]
+        if len(s.pauses) and s.pauses[number] and resource["members"] > 1:
+            resource["crowded"] = 1
         resource["touched"] = 0
         u = resource["first"] if was or resource["crowded"] else NONE
         while u >= 0:
@@ -114,52 +123,60 @@ def share(s: State, time: float) -> None:
                 s.flow[seeds]["fresh"] = s.use[u]["flow"]
                 seeds += 1
             u = s.use[u]["next"]
+    left = 0
     for i in range(seeds):
         number = np.int64(s.flow[i]["fresh"])
-        if s.flow[number]["mark"] == seeded:
-            _together(s, number, time)
-    s.n[TOUCHED] = s.n[FRESH] = 0
+        if s.flow[number]["mark"] == seeded and not _together(s, number, time):
+            s.flow[left]["fresh"] = number
+            left += 1
+    s.n[TOUCHED], s.n[FRESH] = 0, left
 
 
 @compiled
-def _together(s: State, seed: int, time: float) -> None:
-    """Give rates to all flows joined to this one by crowded resources."""
+def _together(s: State, seed: int, time: float) -> bool:
+    """Give rates to all flows joined to this one by crowded resources; False: no room in the heap.
+
+    They become a ring.
+    """
+    if not has_room(s):
+        return False
     members, resources = _reached(s, seed)
-    least = np.inf
-    for i in range(members):
-        number = np.int64(s.flow[i]["member"])
+    least, number = np.inf, seed
+    for _ in range(members):
         flow = s.flow[number]
+        alone = s.size[flow["size"]]["alone"]
         _count(s, number, time)
         flow["due"] = flow["held"] = -1
-        flow["rate"] = -1.0 if resources else flow["alone"]
-        least = min(least, flow["alone"])
+        flow["rate"] = -1.0 if resources else alone
+        least = min(least, alone)
+        number = np.int64(flow["ring"])
     if resources:
-        _fill(s, members, resources, least)
+        _fill(s, seed, members, resources, least)
+        if len(s.pauses):
+            back_pressure(s, seed, members, resources)
     first, end = seed, np.inf
-    before = np.int64(s.flow[members - 1]["member"])
-    for i in range(members):
-        number = np.int64(s.flow[i]["member"])
+    for _ in range(members):
         flow = s.flow[number]
-        s.flow[before]["ring"] = number
-        before = number
         if flow["rate"] > 0.0:
             ends = time + flow["left"] / flow["rate"]
             if ends < end:
                 first, end = number, ends
+        number = np.int64(flow["ring"])
     if end < np.inf:
         s.flow[first]["due"] = push(s, end, len(s.delay) + first)
+    return True
 
 
 @compiled
 def _reached(s: State, seed: int) -> tuple[int, int]:
-    """List as members and shared what is joined to a flow; return how many of each."""
+    """Put what is joined to a flow into its ring, and list the resources as shared.
+
+    Return how many there are of each.
+    """
     mark = s.n[MARK]
-    s.flow[0]["member"] = seed
     s.flow[seed]["mark"] = mark
-    members, resources, i = 1, 0, 0
-    while i < members:
-        number = s.flow[i]["member"]
-        i += 1
+    members, resources, number, last = 1, 0, seed, seed
+    while True:
         for u in range(s.flow[number]["first_use"], s.flow[number + 1]["first_use"]):
             resource = s.resource[s.use[u]["resource"]]
             if resource["crowded"] and resource["mark"] != mark:
@@ -168,18 +185,22 @@ def _reached(s: State, seed: int) -> tuple[int, int]:
                 resources += 1
                 v = resource["first"]
                 while v >= 0:
-                    other = s.use[v]["flow"]
+                    other = np.int64(s.use[v]["flow"])
                     if s.flow[other]["mark"] != mark:
                         s.flow[other]["mark"] = mark
-                        s.flow[members]["member"] = other
+                        s.flow[last]["ring"] = other
+                        last = other
                         members += 1
                     v = s.use[v]["next"]
-    return members, resources
+        if number == last:
+            s.flow[last]["ring"] = seed
+            return members, resources
+        number = np.int64(s.flow[number]["ring"])
 
 
 @compiled
-def _fill(s: State, members: int, resources: int, least: float) -> None:
-    """Raise all rates together; least: B/s of the flow that is slowest alone."""
+def _fill(s: State, seed: int, members: int, resources: int, least: float) -> None:
+    """Raise all rates of a ring together; least: B/s of the flow that is slowest alone."""
     for k in range(resources):
         resource = s.resource[s.resource[k]["shared"]]
         resource["left"], resource["want"], resource["open"] = resource["full"], 0.0, 0
@@ -194,15 +215,16 @@ def _fill(s: State, members: int, resources: int, least: float) -> None:
         for k in range(resources):
             level = min(level, _level(s.resource[s.resource[k]["shared"]]))
         if least <= level:
-            least = np.inf
-            for i in range(members):
-                number = np.int64(s.flow[i]["member"])
+            least, number = np.inf, seed
+            for _ in range(members):
                 flow = s.flow[number]
-                if flow["rate"] < 0.0 and flow["alone"] <= level:
-                    _fix(s, number, flow["alone"], NONE)
+                alone = s.size[flow["size"]]["alone"]
+                if flow["rate"] < 0.0 and alone <= level:
+                    _fix(s, number, alone, NONE)
                     todo -= 1
                 elif flow["rate"] < 0.0:
-                    least = min(least, flow["alone"])
+                    least = min(least, alone)
+                number = np.int64(flow["ring"])
         else:
             todo -= _stop(s, resources, level)
 

@@ -55,6 +55,7 @@ __all__ = [
     "RING_END",
     "ROOM",
     "SERIAL",
+    "SIZE",
     "STAGE",
     "STARTED",
     "TOUCHED",
@@ -63,8 +64,10 @@ __all__ = [
     "State",
     "counters",
     "free_events",
+    "with_room",
 ]
 
+I8 = npt.NDArray[np.int8]
 Records = npt.NDArray[Any]
 """A structured array; its columns are those of the dtypes below."""
 
@@ -88,13 +91,15 @@ STAGE = _record("", "end", "row pause")
 LANE = _record("actor steps step wait lead first_out first_heard ready cause")
 """step: the repetition under way, -1 before. wait: pushes and arrivals it lacks. lead: a delay.
 ready: a list of its own, of lanes to go on with; cause: row of State.transfer that let it."""
-MESSAGE = _record("sends hears wire hop arrived heard current")
-"""sends, hears: lanes. wire: a delay, or -1 - flow. hop: a delay. arrived: repetitions. current:
-its row of State.transfer. heard: a list of its own, of messages by the lane that hears them."""
-FLOW = _record("message first_use ring mark held due fresh member", "nbytes alone left since rate")
-"""alone, rate: B/s. left: B at `since`. held: the use that holds it back, -1: none. ring: the next
-flow that shares with it. due: serial of its event, -1: another of its ring has it.
-fresh, member: lists of their own, of flows that have started and that share."""
+MESSAGE = _record("sends hears wire hop arrived heard")
+"""sends, hears: lanes. wire: a delay, or -1 - flow. hop: a delay. arrived: repetitions.
+heard: a list of its own, of messages by the lane that hears them."""
+FLOW = _record("message first_use size ring mark held due fresh", "left since rate")
+"""size: what it has. rate: B/s. left: B at `since`. held: the use that holds it back, -1: none.
+ring: the next flow that shares with it. due: serial of its event, -1: another of its ring has it.
+fresh: a list of its own, of flows that have started."""
+SIZE = _record("", "nbytes alone")
+"""B, and B/s alone: most flows have them in common with others."""
 USE = _record("resource flow next before", "seconds")
 """seconds: s of the resource per byte."""
 RESOURCE = _record(
@@ -104,8 +109,8 @@ RESOURCE = _record(
 each other, in units of 1 / ONE: whole numbers, so that it is 0 when the last has left.
 changed, shared: lists of their own, of resources to look at and of those looked at together."""
 DELAY = _record("first last", "seconds")
-EVENT = _record("code next tag", "time")
-"""code: 4 * number + kind. tag: row of State.transfer of the message that caused it, or -1."""
+EVENT = _record("code next", "time")
+"""code: 4 * number + kind."""
 HEAP = _record("serial node", "time")
 """node: a delay, whose first event is meant; then flows; then actors; then the next change."""
 CHANGE = _record("resource", "time full")
@@ -128,8 +133,13 @@ flow of a ring to look at next, and the one its round ends at."""
 
 class State(NamedTuple):
     """All of a simulation. first_lane, pause: by stage and actor. following: jobs by the job they
-    need. waited, transfer: s each use held back, what is told of every message; of length 0
-    without detail.
+    need. now: s at which the loop stopped for room.
+
+    Of length 0 without detail: waited, s each use held back; transfer, what is told of every
+    message; current, tag: the row there of each message, and of the message that caused each event
+    or -1. Of length 0 where no link pauses what feeds it: depth, how far on a flow's way each use
+    is; reach, reach_alone: how far on a flow is held, now and alone; pauses: the depth of each
+    resource that pauses, 0 of others.
     """
 
     n: npt.NDArray[np.int64]
@@ -142,14 +152,22 @@ class State(NamedTuple):
     pause: I32
     following: I32
     flow: Records
+    size: Records
     use: Records
     resource: Records
     delay: Records
     event: Records
     heap: Records
     change: Records
+    now: F64
     waited: F64
     transfer: Records
+    current: I32
+    tag: I32
+    depth: I8
+    reach: I8
+    reach_alone: I8
+    pauses: I8
 
     @property
     def nbytes(self) -> int:
@@ -165,12 +183,22 @@ def counters(jobs: int, margin: int) -> npt.NDArray[np.int64]:
     return n
 
 
+def with_room(state: State) -> State:
+    """Return the state with more room for what it ran short of: events, or entries of the heap."""
+    if state.n[ROOM] < state.n[MARGIN]:
+        return free_events(state, max(len(state.event) // 4, int(state.n[MARGIN])))
+    more = np.zeros(len(state.heap), dtype=HEAP)
+    return state._replace(heap=np.concatenate([state.heap, more]))
+
+
 def free_events(state: State, more: int) -> State:
-    """Return the state with room for `more` events and as many entries of the heap."""
+    """Return the state with room for `more` events."""
     had = len(state.event)
     event = np.concatenate([state.event, np.zeros(more, dtype=EVENT)])
     event["next"][had:] = np.arange(had + 1, had + more + 1)
     event["next"][-1] = state.n[FREE]
     state.n[FREE] = had
     state.n[ROOM] += more
-    return state._replace(event=event)
+    tag = np.zeros(len(event) if len(state.transfer) else 0, dtype=np.int32)
+    tag[: len(state.tag)] = state.tag
+    return state._replace(event=event, tag=tag)

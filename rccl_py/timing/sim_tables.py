@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..fabric import F64, expand
 from ..schedule import I32
 from .sim_cut import Cut
+from .sim_order import NO_ORDER, along
 from .sim_state import (
     ACTOR,
     CHANGE,
@@ -31,6 +32,7 @@ from .sim_state import (
     MESSAGE,
     RESOURCE,
     SERIAL,
+    SIZE,
     STAGE,
     TRANSFER,
     USE,
@@ -43,6 +45,7 @@ from .stages import I64
 
 __all__ = ["Call", "Tables", "tables"]
 
+_ALONE = 1024  # flows in the heap at first
 _SLACK = 1 + 1e-12  # sums of what resources are used may be off by roundings
 
 
@@ -79,12 +82,15 @@ def tables(calls: Sequence[Call], changes: Iterable[tuple[float, int, float]], d
     alone = _joined(c.alone for c in cuts)
     row = np.repeat(np.arange(len(alone)), _whole(np.diff(c.ptr) for c in cuts))
     crowdable = _crowdable(calls, resource, seconds, alone, row, change["resource"])
+    order = along(cuts, row, seconds, alone)
+    if order is not None:
+        crowdable |= order.feeding(resource, row, crowdable)
     kept = crowdable[resource] & (seconds > 0)
     flows = np.unique(row[kept])
     number = np.unique(np.concatenate([resource[kept], change["resource"]]))
     change["resource"] = np.searchsorted(number, change["resource"])
     message, lane, delay, pause = _messages(cuts, flows, alone)
-    flow, use = _flows(cuts, flows, alone, row[kept], seconds[kept])
+    flow, size, use = _flows(cuts, flows, alone, row[kept], seconds[kept])
     use["resource"] = np.searchsorted(number, resource[kept])
     stage, first_lane = _stages(cuts)
     job, actor, following = _jobs(calls)
@@ -92,12 +98,16 @@ def tables(calls: Sequence[Call], changes: Iterable[tuple[float, int, float]], d
     shared = np.zeros(len(number), dtype=RESOURCE)
     shared["full"], shared["first"] = 1.0, -1
     most = max([1, *(int(np.bincount(c.src).max(initial=1)) for c in cuts)])
-    heap = len(delay) + len(flows) + len(actor) + 64
+    # Flows that share are in the heap once together; where more do not, it grows.
+    heap = len(delay) + len(actor) + min(len(flows), _ALONE) + 64
     state = State(
         counters(len(calls), most + 4), job, actor, stage, lane, message,
-        first_lane, pause, following, flow, use, shared, delay,
+        first_lane, pause, following, flow, size, use, shared, delay,
         np.zeros(0, dtype=EVENT), np.zeros(heap, dtype=HEAP), change,
-        np.zeros(len(use) if detail else 0), np.zeros(room if detail else 0, dtype=TRANSFER),
+        np.zeros(1), np.zeros(len(use) if detail else 0),
+        np.zeros(room if detail else 0, dtype=TRANSFER),
+        np.zeros(len(message) if detail else 0, dtype=np.int32), np.zeros(0, dtype=np.int32),
+        *(NO_ORDER if order is None else order.columns(flows, kept, use["resource"], len(number))),
     )  # fmt: skip
     _first_events(state, calls)
     return Tables(free_events(state, 2 * (most + 4)), number, flows,
@@ -235,19 +245,21 @@ def _heard(cuts: list[Cut]) -> I32:
 
 
 def _flows(cuts: list[Cut], flows: I64, alone: F64, row: I64, seconds: F64
-           ) -> tuple[Records, Records]:  # fmt: skip
-    """Return flows and uses, these without their resources."""
+           ) -> tuple[Records, Records, Records]:  # fmt: skip
+    """Return flows, the sizes they have, and uses, these without their resources."""
     nbytes = _joined(c.nbytes for c in cuts)[flows]
+    kinds, kind = np.unique(nbytes + 1j * (nbytes / alone[flows]), return_inverse=True)
+    size = np.zeros(len(kinds), dtype=SIZE)
+    size["nbytes"], size["alone"] = kinds.real, kinds.imag
     flow = np.zeros(len(flows) + 1, dtype=FLOW)
     flow["message"][:-1] = flows
-    flow["nbytes"][:-1] = nbytes
-    flow["alone"][:-1] = nbytes / alone[flows]
+    flow["size"][:-1] = kind
     flow["due"] = flow["held"] = -1
     owner = np.searchsorted(flows, row)
     flow["first_use"][1:] = np.cumsum(np.bincount(owner, minlength=len(flows)))
     use = np.zeros(len(row), dtype=USE)
     use["flow"], use["seconds"] = owner, seconds / nbytes[owner]
-    return flow, use
+    return flow, size, use
 
 
 def _stages(cuts: list[Cut]) -> tuple[Records, I32]:

@@ -28,7 +28,7 @@ from ..schedule import Schedule
 from .sim_cut import cut
 from .sim_read import Reading, stuck
 from .sim_tables import Call, Tables, tables
-from .stages import I64, stages
+from .stages import I64, stages, uses
 from .timeline import Timeline
 
 __all__ = ["KEPT", "MAX_EVENTS", "Job", "simulate", "simulate_jobs"]
@@ -48,7 +48,8 @@ class Job:
     """One call. ranks: the fabric's ranks its own are, None: all of them, in order.
 
     start: earliest s. after: jobs (places in the list) that must have ended, as on a stream.
-    arrival: float64[nranks] s each rank comes late.
+    arrival: float64[nranks] s each rank comes late. channels: how many of a kernel's share the
+    work, 0 for as many as it takes.
     """
 
     schedule: Schedule
@@ -58,6 +59,7 @@ class Job:
     start: float = 0.0
     after: tuple[int, ...] = ()
     arrival: npt.ArrayLike | None = None
+    channels: int = 0
 
 
 def simulate(
@@ -70,9 +72,10 @@ def simulate(
     arrival: npt.ArrayLike | None = None,
     max_events: int = MAX_EVENTS,
     changes: Iterable[Change] = (),
+    channels: int = 0,
 ) -> Timeline:
     """Return what happens in one call with blocks of `block` bytes. See simulate_jobs."""
-    job = Job(schedule, block, protocol, arrival=arrival)
+    job = Job(schedule, block, protocol, arrival=arrival, channels=channels)
     return simulate_jobs([job], fabric, detail=detail, max_events=max_events, changes=changes)[0]
 
 
@@ -140,7 +143,7 @@ def _call(job: Job, number: int, fabric: Fabric, left: int, most: int) -> tuple[
         )
     slot = job.block / job.schedule.layout.chunks
     cuts, messages, held = [], 0, 0
-    for stage in stages(job.schedule, own):
+    for stage in stages(job.schedule, own, job.channels):
         messages += stage.steps * len(stage.src)
         held += len(stage.src)
         if messages > left or held > KEPT:
@@ -150,7 +153,8 @@ def _call(job: Job, number: int, fabric: Fabric, left: int, most: int) -> tuple[
                 f"least {most - left + messages if messages > left else held:,} messages to "
                 f'simulate, more than {limit} use engine="clock" or engine="estimate"'
             )
-        cuts.append(cut(stage, own, job.protocol, slot, seat, fabric.nranks))
+        used = uses(stage, own, job.protocol, job.channels)
+        cuts.append(cut(stage, used, own, job.protocol, slot, (seat, fabric.nranks)))
     return Call(
         cuts, float(job.start), fabric.launch + late, tuple(sorted(set(job.after)))
     ), messages
@@ -181,7 +185,7 @@ def _placed(job: Job, number: int, fabric: Fabric) -> tuple[I64, Fabric]:
 def _finished(made: Tables, fabric: Fabric, calls: Sequence[Call]) -> Tables:
     """Return the tables after the loop has ended."""
     from . import sim_loop  # what compiles it is loaded with it
-    from .sim_state import MARGIN, free_events
+    from .sim_state import with_room
 
     state = made.state
     while True:
@@ -190,4 +194,4 @@ def _finished(made: Tables, fabric: Fabric, calls: Sequence[Call]) -> Tables:
             return replace(made, state=state)
         if found == sim_loop.STUCK:
             raise stuck(replace(made, state=state), fabric, calls)
-        state = free_events(state, max(len(state.event) // 2, int(state.n[MARGIN])))
+        state = with_room(state)

@@ -18,14 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..fabric import F64, Fabric
+from ..fabric import BEYOND, F64, Fabric
 from ..links import Protocol
 from ..schedule import I32, Phase, Schedule
 from .memory import STAGED, Work, staged, work
 from .messages import Messages, crossing, fans, serving_many, spent
 
-__all__ = ["Stage", "Uses", "stages", "uses"]
+__all__ = ["Stage", "Uses", "place_of", "stages", "uses"]
 
+I8 = npt.NDArray[np.int8]
 I64 = npt.NDArray[np.int64]
 
 
@@ -59,39 +60,68 @@ class Uses:
     """What each message takes of what is shared, every resource giving 1 s of itself a second.
 
     Message i keeps resource[e] busy for seconds[e] per byte of a slot, e in ptr[i]:ptr[i + 1].
-    Resources are numbered: the fabric's links first, then the memory of every rank.
+    Resources are numbered: the fabric's links first, then the memory of every rank; where channels
+    are counted, then what every rank's channels send, and what they receive. Where links pause
+    what feeds them: depth : int8[k], how far on the way of the message the resource is, and
+    pauses : bool[k], whether it is such a link; else None.
     """
 
     ptr: I64
     resource: I64
     seconds: F64
     count: int
+    depth: I8 | None = None
+    pauses: npt.NDArray[np.bool_] | None = None
 
 
-def uses(stage: Stage, fabric: Fabric, protocol: Protocol) -> Uses:
+def uses(stage: Stage, fabric: Fabric, protocol: Protocol, channels: int = 0) -> Uses:
     """Return the resources that the messages of `stage` share under `protocol`.
 
     A rank's memory work is divided over its messages by their slots, so that it is done when they
-    are: the busiest resource's seconds are what the estimate calls max(link, memory).
+    are: the busiest resource's seconds are what the estimate calls max(link, memory). channels:
+    how many of a kernel's share the work; 0, or a device whose channels are no limit: not counted.
     """
-    m, nlinks = len(stage.src), fabric.nlinks
+    m, nlinks, n = len(stage.src), fabric.nlinks, fabric.nranks
     row = np.repeat(np.arange(m), np.diff(stage.ptr))
+    touched = np.bincount(stage.src, weights=stage.slots, minlength=n)
+    touched += np.bincount(stage.dst, weights=stage.slots, minlength=n)
+    each = np.divide(stage.memory, touched, out=np.zeros(n), where=touched > 0)
+    ends = [(nlinks + stage.src, each[stage.src]), (nlinks + stage.dst, each[stage.dst])]
+    rate = channels * fabric.per_channel[protocol.index]
+    if rate:
+        ends += [
+            (nlinks + k * n + end, np.full(m, 1 / rate))
+            for k, end in ((1, stage.src), (2, stage.dst))
+        ]
+    rows = np.concatenate([row, *(np.arange(m) for _ in ends)])
+    resource = np.concatenate([stage.link, *(number for number, _ in ends)])
     wire = stage.slots[row] * stage.share * fabric.pace[protocol.index, stage.link]
-    touched = np.bincount(stage.src, weights=stage.slots, minlength=fabric.nranks)
-    touched += np.bincount(stage.dst, weights=stage.slots, minlength=fabric.nranks)
-    each = np.divide(stage.memory, touched, out=np.zeros(fabric.nranks), where=touched > 0)
-    rows = np.concatenate([row, np.arange(m), np.arange(m)])
-    resource = np.concatenate([stage.link, nlinks + stage.src, nlinks + stage.dst])
-    seconds = np.concatenate([wire, stage.slots * each[stage.src], stage.slots * each[stage.dst]])
-    used = seconds > 0
-    rows, resource, seconds = rows[used], resource[used], seconds[used]
-    order = np.argsort(rows, kind="stable")
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=m))])
-    return Uses(ptr, resource[order], seconds[order], nlinks + fabric.nranks)
+    seconds = np.concatenate([wire, *(stage.slots * part for _, part in ends)])
+    used = np.flatnonzero(seconds > 0)
+    order = used[np.argsort(rows[used], kind="stable")]
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(rows[used], minlength=m))])
+    count, depth, pauses = nlinks + n * (len(ends) - 1), None, None
+    if fabric.pausing is not None:
+        along = fabric.pausing.along(stage.link, fabric.node[stage.src][row])
+        sides = np.repeat(np.array([0, BEYOND] * (len(ends) // 2), dtype=np.int8), m)
+        depth = np.concatenate([along, sides])[order]
+        pauses = np.append(fabric.pausing.pauses, False)[np.minimum(resource[order], nlinks)]
+    return Uses(ptr, resource[order], seconds[order], count, depth, pauses)
 
 
-def stages(schedule: Schedule, fabric: Fabric) -> Iterator[Stage]:
-    """Yield the stages of `schedule` on `fabric`, in order."""
+def place_of(resource: npt.ArrayLike, nlinks: int, nranks: int) -> I64:
+    """Return resources as Transfers.link tells them: links, -1 memory of a rank, -2 channels."""
+    found = np.asarray(resource, dtype=np.int64)
+    return np.where(found < nlinks, found, np.where(found < nlinks + nranks, -1, -2))
+
+
+def stages(schedule: Schedule, fabric: Fabric, channels: int = 0) -> Iterator[Stage]:
+    """Yield the stages of `schedule` on `fabric`, in order.
+
+    channels: how many of a kernel's share the work, 0 for as many as it takes; fewer than the
+    schedule has post fewer messages.
+    """
+    posted = min(channels or schedule.nchannels, schedule.nchannels) / schedule.nchannels
     known: dict[tuple[int, ...], Stage] = {}
     kept: list[Phase] = []  # what is named by its objects is kept, so that the names stay its own
     carried = Work.nothing(fabric.nranks)
@@ -104,7 +134,7 @@ def stages(schedule: Schedule, fabric: Fabric) -> Iterator[Stage]:
                 carried = carried.plus(work(fabric.nranks, phase), phase.steps)
             continue
         if key not in known:
-            known[key] = _stage(fabric, phase)
+            known[key] = _stage(fabric, phase, posted)
             kept.append(phase)
         own = work(fabric.nranks, phase).plus(_bounced(fabric, known[key]))
         total = own.plus(carried, 1 / phase.steps)
@@ -143,8 +173,8 @@ def _nothing(fabric: Fabric) -> Stage:
     return Stage(1, none, none, zero, none, start, zero, np.zeros(0), np.zeros((3, 0)), idle, idle)
 
 
-def _stage(fabric: Fabric, phase: Phase) -> Stage:
-    """Return the stage of one repetition, without its memory."""
+def _stage(fabric: Fabric, phase: Phase, part: float) -> Stage:
+    """Return the stage of one repetition, without its memory. part: of the messages, posted."""
     every = [m.rows for m in phase.moves]
     src, dst, count, channel = (
         np.concatenate([np.asarray(getattr(r, c), dtype=np.int64) for r in every])
@@ -180,7 +210,7 @@ def _stage(fabric: Fabric, phase: Phase) -> Stage:
         routes.link[order].astype(np.int64),
         np.asarray(share[order], dtype=np.float64),
         fabric.latency(sent.src, sent.dst),
-        lead,
+        lead * part,
         np.zeros(n),
     )
 

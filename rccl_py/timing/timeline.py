@@ -26,20 +26,33 @@ from ..schedule import I32
 from ..units import format_time
 from .reasons import Leg, critical_path, why_slow
 
-__all__ = ["Leg", "Part", "Timeline", "Transfers"]
+__all__ = ["Leg", "Part", "Timeline", "Transfers", "bound_by"]
 
 I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`steps` equal steps. seconds: of all of them. bound: "latency", "link" or "memory"."""
+    """`steps` equal steps. seconds: of all. bound: "latency", "link", "memory" or "channels"."""
 
     start: float
     seconds: float
     steps: int
     bound: str
     link: int | None
+
+
+def bound_by(place: int, seconds: float, wire: float) -> str:
+    """Return what bounds a step of `seconds` s, whose slowest message is `wire` s at `place`.
+
+    place: as in Transfers.link.
+    """
+    if seconds >= 2 * wire:
+        return "latency"
+    return "link" if place >= 0 else _HELD[place]
+
+
+_HELD = {-1: "memory", -2: "channels"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,8 +62,9 @@ class Transfers:
     start, pushed, end : float64[m] s, the first byte leaves, the last has left, the last is there.
     src, dst : int32[m], ranks. channel, stage, step : int32[m], which repetition of which stage.
     nbytes : float64[m], payload. link : int32[m], the link that held it back most, -1: the memory
-    of a rank. after : int64[m], the message whose arrival (at src) or push (by src) let it start,
-    -1: the launch. alone : float64[m] s it would have been on the wire by itself; None if unknown.
+    of a rank, -2: its channels. after : int64[m], the message whose arrival (at src) or push (by
+    src) let it start, -1: the launch. alone : float64[m] s it would have been on the wire by
+    itself; None if unknown.
     """
 
     start: F64
@@ -126,7 +140,7 @@ class Timeline:
     nranks: int = 0
 
     def waits(self, bound: str) -> float:
-        """Seconds of the parts that this bound limits: "latency", "link" or "memory"."""
+        """Seconds of the parts that this limits: "latency", "link", "memory" or "channels"."""
         return sum(part.seconds for part in self.parts if part.bound == bound)
 
     @property

@@ -26,6 +26,8 @@ from .wire import wiring_of
 
 __all__ = ["domain_of", "lower"]
 
+_HOST = ("pci", "cpu")  # media of a host's own links
+
 
 def domain_of(node: nx.DiGraph) -> Domain:
     """Return the arrays of one node's graph.
@@ -53,6 +55,7 @@ def _domain(node: nx.DiGraph) -> Domain:
     ports = [node.nodes[nic]["port"] for nic in g.nics]
     index = {v: i for i, v in enumerate(g.gpus)}
     own = attached(g)
+    joins = _joining(g.column("link"))
     return Domain(
         ngpus=len(g.gpus),
         nnics=len(g.nics),
@@ -79,11 +82,19 @@ def _domain(node: nx.DiGraph) -> Domain:
         wire=np.array([link.wire for link in g.column("link")]).reshape(-1, 3).T,
         port_wire=np.array([p.wire for p in ports]).reshape(-1, 3).T,
         spread=np.array([link.spread for link in g.column("link")], dtype=np.float64),
+        port_pauses=np.array([p.pauses for p in ports], dtype=bool),
         port_spread=np.array([p.spread for p in ports], dtype=np.float64),
-        window=max((link.window for link in g.column("link")), default=0.0),
+        joins=joins,
+        window=max((link.window for link, j in zip(g.column("link"), joins) if j), default=0.0),
         port_window=max((p.window for p in ports), default=0.0),
         multicast=min((link.multicast for link in g.column("link") if link.coherent), default=0.0),
     )
+
+
+def _joining(links: Sequence[LinkType]) -> np.ndarray:
+    """Return which links accelerators reach each other by: all but the host's, where others are."""
+    found = np.array([link.medium not in _HOST for link in links], dtype=bool)
+    return found if found.any() else ~found
 
 
 def _placed(topology: Topology, ranks: int | Sequence[int] | None) -> np.ndarray:

@@ -1,0 +1,186 @@
+"""What a repetition of a phase asks of links and ranks; what repeats is routed once.
+
+Owns Load, and Loads, the memory of a planner. Knows a fabric and phases, no size, no protocol and
+no order of phases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fabric import F64, Fabric, loaded
+from ..schedule import Phase
+from .memory import STAGED, Work, staged, work
+from .messages import Messages, crossing, messages, spent, to_many
+from .windows import Lumps, lumps
+
+__all__ = ["INTO", "MOVED", "OUT", "REDUCED", "SENDING", "Load", "Loads"]
+
+I32 = npt.NDArray[np.int32]
+
+MOVED, REDUCED, SENDING, OUT, INTO = range(5)
+"""Rows of Load.ranks: slots read and written, slots added, s spent on messages, slots sent, got."""
+
+_BLOCK = 1 << 18  # messages looked at at a time: bounds memory, not results
+_KEPT = 256e6  # bytes of loads that are kept by content for the algorithms to come
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Load:
+    """What one repetition of a phase asks of the fabric, per slot byte.
+
+    at: int32[k], the links it uses in order; slots: float64[k], on each. ranks: float64[5, nranks],
+    what each rank does (MOVED ... INTO). latency: float64[3] s, the longest route by protocol.
+    far: whether some leave their node; remote: whether some leave their rank.
+    """
+
+    at: I32
+    slots: F64
+    ranks: F64
+    latency: F64
+    far: bool
+    remote: bool
+
+    @property
+    def work(self) -> Work:
+        """What each rank's memory and adders do."""
+        return Work(self.ranks[MOVED], self.ranks[REDUCED])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it holds."""
+        return self.at.nbytes + self.slots.nbytes + self.ranks.nbytes
+
+
+def _load(fabric: Fabric, sent: Messages, many: bool) -> Load:
+    """Return the load of messages, without what the rows they are made of do locally."""
+    n, link, latency = fabric.nranks, np.zeros(fabric.nlinks), np.zeros(3)
+    ranks, remote = np.zeros((5, n)), sent.src != sent.dst
+    ranks[OUT] = np.bincount(sent.src, weights=sent.slots * remote, minlength=n)
+    ranks[INTO] = np.bincount(sent.dst, weights=sent.slots * remote, minlength=n)
+    leaves = bool((fabric.node[sent.src] != fabric.node[sent.dst]).any())
+    # Where flows choose their way by what else is sent, all of them are handed over at once.
+    block = max(len(sent.src) if fabric.together else _BLOCK, 1)
+    for start in range(0, len(sent.src), block):
+        far = remote[start : start + block]
+        if not far.any():
+            continue
+        part = sent.part(slice(start, start + block))
+        part = part if far.all() else part.part(far)
+        link += _on_links(fabric, part, many)
+        latency = np.maximum(latency, fabric.latency(part.src, part.dst).max(axis=1))
+        ranks[SENDING] += np.bincount(part.src, weights=spent(fabric, part, many), minlength=n)
+        detour = staged(fabric, part.src, part.dst)
+        if detour is not None:
+            bounced = STAGED * part.slots * detour
+            ranks[MOVED] += np.bincount(part.dst, weights=bounced, minlength=n)
+    at = np.flatnonzero(link)
+    return Load(at.astype(np.int32), link[at], ranks, latency, leaves, bool(remote.any()))
+
+
+def _on_links(fabric: Fabric, sent: Messages, many: bool) -> F64:
+    """Return the slots on each link: float64[nlinks]."""
+    slots = sent.slots.astype(np.float64)
+    if not sent.fan.any():
+        even = loaded(fabric, sent.src, sent.dst, slots)
+        return even / fabric.spread if many else even
+    routes = fabric.routes(sent.src, sent.dst, slots)
+    weight = slots[routes.row] * routes.share * crossing(fabric, sent.fan, routes, many)
+    link = np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
+    return np.asarray(link, dtype=np.float64)
+
+
+def _local(nranks: int, phase: Phase) -> Load:
+    """Return the load of rows that all stay at their ranks."""
+    ranks, own = np.zeros((5, nranks)), work(nranks, phase)
+    ranks[MOVED], ranks[REDUCED] = own.moved, own.reduced
+    return Load(np.zeros(0, np.int32), np.zeros(0), ranks, np.zeros(3), False, False)
+
+
+def _summed(fabric: Fabric, parts: list[Load]) -> Load:
+    """Return the load of phases posted together: loads and messages add, latency is the largest."""
+    link = np.zeros(fabric.nlinks)
+    for part in parts:
+        link[part.at] += part.slots
+    at = np.flatnonzero(link)
+    ranks, latency = parts[0].ranks.copy(), parts[0].latency
+    for part in parts[1:]:
+        ranks += part.ranks
+        latency = np.maximum(latency, part.latency)
+    far, remote = any(p.far for p in parts), any(p.remote for p in parts)
+    return Load(at.astype(np.int32), link[at], ranks, latency, far, remote)
+
+
+class Loads:
+    """Loads of phases on one fabric: what repeats, in this schedule or another, is routed once."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.loaded = 0
+        # Flows that choose their way by what else is sent are loaded a whole phase at a time.
+        self._together = fabric.together
+        self._known: dict[tuple[tuple[int, ...], ...], Load] = {}
+        self._kept: list[Phase] = []
+        self._by_content: dict[bytes, Load] = {}
+        self._lumps: dict[tuple[int, ...], Lumps] = {}
+
+    def of_phase(self, phase: Phase) -> Load:
+        """Return the load of one repetition of `phase`."""
+        parts = phase.made_of if len(phase.made_of) > 1 and not self._together else ()
+        key = tuple(sorted(self._name(p) for p in parts)) if parts else (self._name(phase),)
+        found = self._known.get(key)
+        if found is None:
+            if parts:
+                found = _summed(self.fabric, [self.of_phase(p) for p in parts])
+            else:
+                found = self._single(phase)
+            self._known[key] = found
+            # What is named by its objects is kept, so that the names stay its own.
+            self._kept.append(phase)
+        return found
+
+    @staticmethod
+    def _name(phase: Phase) -> tuple[int, ...]:
+        return tuple(id(m.rows) for m in phase.moves)
+
+    def _single(self, phase: Phase) -> Load:
+        if all((m.rows.src == m.rows.dst).all() for m in phase.moves):
+            return _local(self.fabric.nranks, phase)
+        sent = messages(phase)
+        # The same ends in other proportions are the same routes: scale what is known.
+        unit = int(np.gcd.reduce(sent.slots))
+        least = sent._replace(slots=sent.slots // unit) if unit > 1 else sent
+        many = to_many(phase, self.fabric.nranks)
+        digest = blake2b(bytes([many]), digest_size=16)
+        for column in least if sent.fan.any() else least[:3]:
+            digest.update(np.ascontiguousarray(column).data)
+        load = self._by_content.get(digest.digest())
+        if load is None:
+            load = _load(self.fabric, least, many)
+            self._by_content[digest.digest()] = load
+            self.loaded += len(sent.src)
+        ranks, own = load.ranks * unit, work(self.fabric.nranks, phase)
+        ranks[MOVED] += own.moved
+        ranks[REDUCED] += own.reduced
+        ranks[SENDING] = load.ranks[SENDING]
+        return replace(load, slots=load.slots * unit, ranks=ranks)
+
+    def lumps(self, stages: list[Load]) -> Lumps:
+        """Return the lumps of loads that `of_phase` returned: made once for all pieces."""
+        key = tuple(id(load) for load in stages)
+        if key not in self._lumps:
+            self._lumps[key] = lumps(self.fabric, stages)
+        return self._lumps[key]
+
+    def forget_objects(self) -> None:
+        """Let go of the phases seen; their loads stay by content, the latest ones."""
+        self._lumps.clear()
+        self._known.clear()
+        self._kept.clear()
+        held = sum(load.nbytes for load in self._by_content.values())
+        while held > _KEPT:
+            held -= self._by_content.pop(next(iter(self._by_content))).nbytes
