@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from rccl_py.report.band import CLASSES, PEAK
 from rccl_py.report.measured import read_folder
 from rccl_py.report.validate import (
@@ -23,11 +25,14 @@ from rccl_py.report.validate import (
     grouped,
     summary,
 )
+from rccl_py.units import format_size
 
 HERE = Path(__file__).parent
 PAGE = HERE / "validation.md"
 FOLDER = HERE.parent / "bench" / "measured"
 KINDS = (*CLASSES, PEAK)
+WORST = 10
+"""Tables of which the worst row is shown."""
 _TABLE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -100,8 +105,22 @@ def runs() -> str:
     return _table(("what was run", "nodes x ranks", "collective", "half", *KINDS), rows)
 
 
+def worst() -> str:
+    """The row furthest off of each of the tables of half b that are furthest off."""
+    found = []
+    for one in judged():
+        if one.table.half == "b":
+            error = np.where(one.counts, np.abs(one.error), 0.0)
+            found.append((float(error.max()), one, int(error.argmax())))
+    found.sort(key=lambda f: -f[0])
+    rows = [(f"`{one.table.name}`", format_size(int(one.size[at])), f"{one.measured[at] * 1e6:.1f}",
+             f"{one.predicted[at] * 1e6:.1f}", f"{one.error[at]:+.0%}", one.choices[at])
+            for _, one, at in found[:WORST]]  # fmt: skip
+    return _table(("table", "size", "measured us", "predicted us", "error", "predicted for"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
-    made.__name__: made for made in (limits, families, collectives, runs)
+    made.__name__: made for made in (limits, families, collectives, worst, runs)
 }
 
 

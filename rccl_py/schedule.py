@@ -136,8 +136,9 @@ def rows(
     """Return read-only int32 columns of one length; scalars are repeated."""
     length = np.size(src) if np.ndim(src) else np.size(dst)
     wanted = (src, dst, count, op, channel)
-    columns = [_column(np.ravel(c) if np.ndim(c) else c, length) for c in wanted]
-    return Rows(*columns, switched=switched)
+    columns = (_column(np.ravel(c) if np.ndim(c) else c, length) for c in wanted)
+    source, target, counts, ops, channels = columns
+    return Rows(source, target, counts, ops, channels, switched)
 
 
 def at(moved: Rows, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike) -> Move:

@@ -220,13 +220,14 @@ def circulant_allgather(
 
 def depths(parents: Ints) -> Ints:
     """Return each rank's distance from its tree's root: int[T, n]; parents: int[T, n], root -1."""
-    trees = np.arange(parents.shape[0])[:, None]
-    depth = np.zeros(parents.shape, dtype=np.int64)
-    at = parents.copy()
-    while np.any(at >= 0):
-        depth += at >= 0
-        at = np.where(at >= 0, parents[trees, at], -1)
-    return depth
+    count, n = parents.shape
+    up = np.where(parents < 0, np.arange(n), parents) + n * np.arange(count)[:, None]
+    up, depth = up.ravel(), (parents >= 0).astype(np.int64).ravel()
+    while True:  # of 1, 2, 4, ... edges towards the root, where one stays
+        further = depth[up]
+        if not further.any():
+            return depth.reshape(count, n)
+        depth, up = depth + further, up[up]
 
 
 def _sibling_ranks(parent: Ints) -> Ints:

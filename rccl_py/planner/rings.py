@@ -74,9 +74,9 @@ def _cycle(free: np.ndarray, rng: np.random.Generator | None = None) -> list[int
 def mesh_rings(n: int) -> I32:
     """Return directed Hamiltonian cycles of the complete graph that use every directed edge alike.
 
-    n - 1 of them, each edge in one, for odd n and for even n other than 4 and 6 (Tillson). For 4 and
-    6 there are none that share no edge, so twice as many, each edge in two: with half the bandwidth
-    each they leave no link idle.
+    n - 1 of them, each edge in one, for odd n and for even n other than 4 and 6 (Tillson). For 4
+    and 6 there are none that share no edge, so twice as many, each edge in two: with half the
+    bandwidth each they leave no link idle.
     """
     if n <= 2:
         return np.arange(n, dtype=np.int32)[None, :]

@@ -31,7 +31,7 @@ from .loads import INTO, MOVED, OUT, REDUCED, SENDING, Load, Loads
 from .memory import Work
 from .messages import last_of
 from .timeline import Part, Timeline
-from .windows import most, peaks, windows
+from .windows import LONGEST, most, peaks, windows
 
 __all__ = ["Loads", "Profile", "Total", "profile"]
 
@@ -163,6 +163,11 @@ class Profile:
         return np.asarray(self.total_link * self.fabric.pace[protocol.index] * slot)
 
 
+def _stays(phase: Phase) -> bool:
+    """Return whether all rows stay at their ranks."""
+    return all((m.rows.src == m.rows.dst).all() for m in phase.moves)
+
+
 def _reads_input(phase: Phase, schedule: Schedule) -> bool:
     """Return whether a local phase only hands the input on: kernels read it where they need it."""
     first_other = int(schedule.layout.output())
@@ -203,10 +208,14 @@ class _Parts:
         """Add a phase."""
         if not phase.moves:
             return
-        load, fabric = self.loads.of_phase(phase), self.fabric
         self.rows += phase.steps * _count(phase)
+        if _stays(phase) and _reads_input(phase, self.schedule):
+            self.own = max(self.own, own_of(phase, self.schedule))
+            return
+        load, fabric = self.loads.of_phase(phase), self.fabric
         if not load.remote:
-            self._local(phase, load)
+            before = self.carried or Work.nothing(fabric.nranks)
+            self.carried = before.plus(load.work, phase.steps)
             return
         self.totals.append(Total(load.at, slice(None), load.at, load.slots * phase.steps))
         hops, self.last = load.latency, phase
@@ -227,18 +236,11 @@ class _Parts:
         self.columns.append((np.array([phase.steps]), hops[:, None], sends, link[:, None], memory,
                              where[:, None], through, window))  # fmt: skip
 
-    def _local(self, phase: Phase, load: Load) -> None:
-        if _reads_input(phase, self.schedule):
-            self.own = max(self.own, own_of(phase, self.schedule))
-            return
-        before = self.carried or Work.nothing(self.fabric.nranks)
-        self.carried = before.plus(load.work, phase.steps)
-
     def pipeline(self, part: Pipeline) -> bool:
         """Add all pieces of a pipeline at once; return whether that was possible."""
         if part.pieces < 2 or not part.stages or self.carried or self.fabric.together:
             return False
-        if not all(stage.moves for stage in part.stages):
+        if len(part.stages) > LONGEST or not all(stage.moves for stage in part.stages):
             return False
         stages = [self.loads.of_phase(stage) for stage in part.stages]
         if not all(load.remote for load in stages):

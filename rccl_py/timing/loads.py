@@ -103,16 +103,14 @@ def _local(nranks: int, phase: Phase) -> Load:
 
 def _summed(fabric: Fabric, parts: list[Load]) -> Load:
     """Return the load of phases posted together: loads and messages add, latency is the largest."""
-    link = np.zeros(fabric.nlinks)
-    for part in parts:
-        link[part.at] += part.slots
-    at = np.flatnonzero(link)
+    at, of = np.unique(np.concatenate([part.at for part in parts]), return_inverse=True)
+    slots = np.bincount(of, weights=np.concatenate([part.slots for part in parts]))
     ranks, latency = parts[0].ranks.copy(), parts[0].latency
     for part in parts[1:]:
         ranks += part.ranks
         latency = np.maximum(latency, part.latency)
     far, remote = any(p.far for p in parts), any(p.remote for p in parts)
-    return Load(at.astype(np.int32), link[at], ranks, latency, far, remote)
+    return Load(at, slots, ranks, latency, far, remote)
 
 
 class Loads:

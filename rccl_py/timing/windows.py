@@ -27,6 +27,9 @@ __all__ = ["Lumps", "lumps", "most", "peaks", "windows"]
 
 I64 = npt.NDArray[np.int64]
 
+LONGEST = 256
+"""Stages of a pipeline that is counted whole: in longer ones (chains) few links are alike."""
+
 _CELLS = 1 << 20  # steps times columns that are added up at a time: bounds memory, not results
 
 
