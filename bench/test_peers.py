@@ -1,4 +1,4 @@
-"""Against peers on the workloads they were measured on, on a 2-core machine (published runs of others).
+"""Against peers, on the workloads they were measured on, on a 2-core machine.
 
 Links of 50 GB/s and 500 ns. ASTRA-sim's congestion-aware analytical backend: 45 s and 357 MB for a
 ring allreduce of 1,024 ranks. SimGrid's SMPI, which moves real data as we do: 3.4 s and 2.1 GB for
