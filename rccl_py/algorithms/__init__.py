@@ -27,6 +27,10 @@ def _linear(n: int, _g: int) -> float:
     return n
 
 
+def _on_heads(n: int, g: int) -> float:
+    return n * max(1.0, g / 8)  # every rank of a node leads a pair of trees
+
+
 def _square(n: int, _g: int) -> float:
     return n * n
 
@@ -108,8 +112,8 @@ _HALVES = (RING, DIRECT, CIRCULANT)
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", RING, "ring"),
-    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pieces=64, rows=_linear),
-    Algorithm("allreduce", "chain", "chain", trees.chain_allreduce, pieces=64, rows=_linear),
+    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pieces=64, rows=_on_heads),
+    Algorithm("allreduce", "chain", "chain", trees.chain_allreduce, pieces=64),
     Algorithm("allreduce", "direct-oneshot", "direct", trees.oneshot_allreduce),
     _split("allreduce", DIRECT, "direct-twoshot"),
     _split("allreduce", CIRCULANT, "circulant"),

@@ -30,8 +30,9 @@ from .chains import slowest_chain
 from .loads import INTO, MOVED, OUT, REDUCED, SENDING, Load, Loads
 from .memory import Work
 from .messages import last_of
+from .strands import LONGEST
 from .timeline import Part, Timeline
-from .windows import LONGEST, most, peaks, windows
+from .windows import most, peaks, windows
 
 __all__ = ["Loads", "Profile", "Total", "profile"]
 
@@ -215,7 +216,7 @@ class _Parts:
         load, fabric = self.loads.of_phase(phase), self.fabric
         if not load.remote:
             before = self.carried or Work.nothing(fabric.nranks)
-            self.carried = before.plus(load.work, phase.steps)
+            self.carried = before.plus(load.work(fabric.nranks), phase.steps)
             return
         self.totals.append(Total(load.at, slice(None), load.at, load.slots * phase.steps))
         hops, self.last = load.latency, phase
@@ -224,7 +225,8 @@ class _Parts:
         busy = load.slots * fabric.pace[:, load.at]
         at = busy.argmax(axis=1)
         # What was carried is spread over the steps it streams behind.
-        work = load.work if self.carried is None else load.work.plus(self.carried, 1 / phase.steps)
+        work = load.work(fabric.nranks)
+        work = work if self.carried is None else work.plus(self.carried, 1 / phase.steps)
         self.carried = None
         moved = max(load.ranks[OUT].max(), load.ranks[INTO].max())
         sends, memory, through, window = (
@@ -240,19 +242,35 @@ class _Parts:
         """Add all pieces of a pipeline at once; return whether that was possible."""
         if part.pieces < 2 or not part.stages or self.carried or self.fabric.together:
             return False
-        if len(part.stages) > LONGEST or not all(stage.moves for stage in part.stages):
+        if not all(stage.moves for stage in part.stages):
             return False
         stages = [self.loads.of_phase(stage) for stage in part.stages]
         if not all(load.remote for load in stages):
             return False
         steps = np.array([stage.steps for stage in part.stages])
+        self.rows += part.pieces * sum(stage.steps * _count(stage) for stage in part.stages)
+        self.last = part.stages[-1]
+        if len(stages) > LONGEST and (steps == 1).all():
+            self._sliding(stages, part.pieces)
+            return True
         run, counts = windows(steps, part.pieces)
         # Once all pieces are under way the same stages are at work step after step.
         new = np.flatnonzero(np.append(True, (counts[1:] != counts[:-1]).any(axis=1)))
         self._at_once(counts[new], steps * part.pieces, np.diff(new, append=len(run)), run, stages)
-        self.rows += part.pieces * sum(stage.steps * _count(stage) for stage in part.stages)
-        self.last = part.stages[-1]
         return True
+
+    def _sliding(self, stages: list[Load], pieces: int) -> None:
+        found, fabric = self.loads.strands(stages), self.fabric
+        total = pieces * found.total
+        self.totals.append(Total(found.used, found.of, found.at, total))
+        link, at = found.links(pieces)
+        ranks, hops = found.ranks(pieces), found.largest(found.latency, pieces)
+        far = found.largest(np.array([[float(load.far) for load in stages]]), pieces)[0] > 0
+        memory = np.maximum(ranks[MOVED] / fabric.memory, ranks[REDUCED] / fabric.reduction)
+        window = np.where(far, fabric.window(far=True), fabric.window(far=False))
+        through = np.maximum(ranks[OUT], ranks[INTO])
+        run = np.ones(len(window), dtype=np.int64)
+        self.columns.append((run, hops, ranks[SENDING], link, memory, at, through, window))
 
     def _at_once(self, counts: I64, whole: I64, times: I64, run: I64, stages: list[Load]) -> None:
         fabric, found = self.fabric, self.loads.lumps(stages)

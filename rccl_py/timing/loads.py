@@ -16,6 +16,7 @@ from ..fabric import F64, Fabric, loaded
 from ..schedule import Phase
 from .memory import STAGED, Work, staged, work
 from .messages import Messages, crossing, messages, spent, to_many
+from .strands import Strands, strands
 from .windows import Lumps, lumps
 
 __all__ = ["INTO", "MOVED", "OUT", "REDUCED", "SENDING", "Load", "Loads"]
@@ -33,27 +34,30 @@ _KEPT = 256e6  # bytes of loads that are kept by content for the algorithms to c
 class Load:
     """What one repetition of a phase asks of the fabric, per slot byte.
 
-    at: int32[k], the links it uses in order; slots: float64[k], on each. ranks: float64[5, nranks],
-    what each rank does (MOVED ... INTO). latency: float64[3] s, the longest route by protocol.
-    far: whether some leave their node; remote: whether some leave their rank.
+    at: int32[k], the links it uses in order; slots: float64[k], on each. who: int32[r], the ranks
+    that do something, in order; ranks: float64[5, r], what each does (MOVED ... INTO). latency:
+    float64[3] s, the longest route by protocol. far: whether some leave their node; remote: whether
+    some leave their rank.
     """
 
     at: I32
     slots: F64
+    who: I32
     ranks: F64
     latency: F64
     far: bool
     remote: bool
 
-    @property
-    def work(self) -> Work:
-        """What each rank's memory and adders do."""
-        return Work(self.ranks[MOVED], self.ranks[REDUCED])
+    def work(self, nranks: int) -> Work:
+        """Return what each rank's memory and adders do."""
+        found = Work.nothing(nranks)
+        found.moved[self.who], found.reduced[self.who] = self.ranks[MOVED], self.ranks[REDUCED]
+        return found
 
     @property
     def nbytes(self) -> int:
         """Bytes it holds."""
-        return self.at.nbytes + self.slots.nbytes + self.ranks.nbytes
+        return self.at.nbytes + self.slots.nbytes + self.who.nbytes + self.ranks.nbytes
 
 
 def _load(fabric: Fabric, sent: Messages, many: bool) -> Load:
@@ -78,8 +82,14 @@ def _load(fabric: Fabric, sent: Messages, many: bool) -> Load:
         if detour is not None:
             bounced = STAGED * part.slots * detour
             ranks[MOVED] += np.bincount(part.dst, weights=bounced, minlength=n)
-    at = np.flatnonzero(link)
-    return Load(at.astype(np.int32), link[at], ranks, latency, leaves, bool(remote.any()))
+    at = np.flatnonzero(link).astype(np.int32)
+    return Load(at, link[at], *_busy(ranks), latency, leaves, bool(remote.any()))
+
+
+def _busy(ranks: F64) -> tuple[I32, F64]:
+    """Return the ranks that do something, and what. ranks: float64[5, nranks]."""
+    who = np.flatnonzero(ranks.any(axis=0)).astype(np.int32)
+    return who, ranks[:, who] if len(who) < ranks.shape[1] else ranks
 
 
 def _on_links(fabric: Fabric, sent: Messages, many: bool) -> F64:
@@ -98,19 +108,20 @@ def _local(nranks: int, phase: Phase) -> Load:
     """Return the load of rows that all stay at their ranks."""
     ranks, own = np.zeros((5, nranks)), work(nranks, phase)
     ranks[MOVED], ranks[REDUCED] = own.moved, own.reduced
-    return Load(np.zeros(0, np.int32), np.zeros(0), ranks, np.zeros(3), False, False)
+    return Load(np.zeros(0, np.int32), np.zeros(0), *_busy(ranks), np.zeros(3), False, False)
 
 
 def _summed(fabric: Fabric, parts: list[Load]) -> Load:
     """Return the load of phases posted together: loads and messages add, latency is the largest."""
     at, of = np.unique(np.concatenate([part.at for part in parts]), return_inverse=True)
-    slots = np.bincount(of, weights=np.concatenate([part.slots for part in parts]))
-    ranks, latency = parts[0].ranks.copy(), parts[0].latency
-    for part in parts[1:]:
-        ranks += part.ranks
+    slots = np.zeros(len(at))
+    slots += np.bincount(of, np.concatenate([part.slots for part in parts]), len(at))
+    ranks, latency = np.zeros((5, fabric.nranks)), np.zeros(3)
+    for part in parts:
+        ranks[:, part.who] += part.ranks
         latency = np.maximum(latency, part.latency)
     far, remote = any(p.far for p in parts), any(p.remote for p in parts)
-    return Load(at, slots, ranks, latency, far, remote)
+    return Load(at, slots, *_busy(ranks), latency, far, remote)
 
 
 class Loads:
@@ -125,6 +136,7 @@ class Loads:
         self._kept: list[Phase] = []
         self._by_content: dict[bytes, Load] = {}
         self._lumps: dict[tuple[int, ...], Lumps] = {}
+        self._strands: dict[tuple[int, ...], Strands] = {}
 
     def of_phase(self, phase: Phase) -> Load:
         """Return the load of one repetition of `phase`."""
@@ -161,11 +173,12 @@ class Loads:
             load = _load(self.fabric, least, many)
             self._by_content[digest.digest()] = load
             self.loaded += len(sent.src)
-        ranks, own = load.ranks * unit, work(self.fabric.nranks, phase)
-        ranks[MOVED] += own.moved
-        ranks[REDUCED] += own.reduced
-        ranks[SENDING] = load.ranks[SENDING]
-        return replace(load, slots=load.slots * unit, ranks=ranks)
+        own, ranks = work(self.fabric.nranks, phase), np.zeros((5, self.fabric.nranks))
+        ranks[MOVED], ranks[REDUCED] = own.moved, own.reduced
+        ranks[:, load.who] += load.ranks * unit
+        ranks[SENDING, load.who] = load.ranks[SENDING]  # messages, whatever their size
+        who, ranks = _busy(ranks)
+        return replace(load, slots=load.slots * unit, who=who, ranks=ranks)
 
     def lumps(self, stages: list[Load]) -> Lumps:
         """Return the lumps of loads that `of_phase` returned: made once for all pieces."""
@@ -174,9 +187,17 @@ class Loads:
             self._lumps[key] = lumps(self.fabric, stages)
         return self._lumps[key]
 
+    def strands(self, stages: list[Load]) -> Strands:
+        """Return the strands of loads that `of_phase` returned: made once for all pieces."""
+        key = tuple(id(load) for load in stages)
+        if key not in self._strands:
+            self._strands[key] = strands(self.fabric, stages)
+        return self._strands[key]
+
     def forget_objects(self) -> None:
         """Let go of the phases seen; their loads stay by content, the latest ones."""
         self._lumps.clear()
+        self._strands.clear()
         self._known.clear()
         self._kept.clear()
         held = sum(load.nbytes for load in self._by_content.values())

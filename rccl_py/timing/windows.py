@@ -23,12 +23,9 @@ from ..fabric import F64, Fabric, firsts
 if TYPE_CHECKING:
     from .loads import Load
 
-__all__ = ["Lumps", "lumps", "most", "peaks", "windows"]
+__all__ = ["Lumps", "link_sorts", "lumps", "most", "peaks", "windows"]
 
 I64 = npt.NDArray[np.int64]
-
-LONGEST = 256
-"""Stages of a pipeline that is counted whole: in longer ones (chains) few links are alike."""
 
 _CELLS = 1 << 20  # steps times columns that are added up at a time: bounds memory, not results
 
@@ -70,38 +67,45 @@ def lumps(fabric: Fabric, stages: list[Load]) -> Lumps:
     What is alike is known by a sum with random weights of 53 bits: unlike ones are taken for one
     another once in about 1e9 pipelines, and only if they nearly agree.
     """
-    random = np.random.default_rng(1).random((len(stages), 6)) + 0.5
-    link, rank = np.zeros(fabric.nlinks), np.zeros(fabric.nranks)
-    for load, weight in zip(stages, random):
-        link[load.at] += load.slots * weight[5]
+    used, at, of = link_sorts(fabric, stages)
+    rank, weights = np.zeros(fabric.nranks), np.random.default_rng(3).random((len(stages), 5))
+    for load, weight in zip(stages, weights + 0.5):
         for row, part in zip(load.ranks, weight):
-            rank += row * part
-    used = np.flatnonzero(link)
-    scale = link[used].max(initial=1.0) / fabric.pace.max(initial=1e-300)
-    sign = link[used]
-    for row, part in zip(fabric.pace, np.random.default_rng(2).random(3)):
-        sign += row[used] * (scale * part)
-    at, same = firsts(sign)
+            rank[load.who] += row * part
     ranks, _ = firsts(rank)
-    sort = np.empty(len(used), dtype=np.int64)
-    sort[at] = np.arange(len(at))
     return Lumps(
-        used[at],
-        np.stack([_at(load, used[at], fabric.nlinks) for load in stages]),
-        fabric.pace[:, used[at]],
-        np.stack([load.ranks[:, ranks] for load in stages], axis=1),
+        at,
+        np.stack([_at(load.at, load.slots, at) for load in stages]),
+        fabric.pace[:, at],
+        np.stack([_at(load.who, load.ranks, ranks) for load in stages], axis=1),
         used,
-        sort[same],
+        of,
         np.stack([load.latency for load in stages]),
     )
 
 
-def _at(load: Load, links: I64, nlinks: int) -> F64:
-    """Return the slots a load puts on some links."""
-    place = np.minimum(np.searchsorted(load.at, links), max(len(load.at) - 1, 0))
-    if not len(load.at):
-        return np.zeros(len(links))
-    return np.where(load.at[place] == links, load.slots[place], 0.0)
+def link_sorts(fabric: Fabric, stages: list[Load]) -> tuple[I64, I64, I64]:
+    """Return (links used, the first link of each sort, the sort of each used)."""
+    link = np.zeros(fabric.nlinks)
+    for load, weight in zip(stages, np.random.default_rng(1).random(len(stages)) + 0.5):
+        link[load.at] += load.slots * weight
+    used = np.flatnonzero(link)
+    sign = link[used]
+    scale = sign.max(initial=1.0) / fabric.pace.max(initial=1e-300)
+    for row, part in zip(fabric.pace, np.random.default_rng(2).random(3)):
+        sign += row[used] * (scale * part)
+    at, same = firsts(sign)
+    sort = np.empty(len(used), dtype=np.int64)
+    sort[at] = np.arange(len(at))
+    return used, used[at], sort[same]
+
+
+def _at(keys: npt.NDArray[np.int32], values: F64, wanted: I64) -> F64:
+    """Return the values of some keys of an ordered column, 0 where there is none."""
+    if not len(keys):
+        return np.zeros((*values.shape[:-1], len(wanted)))
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, values[..., place], 0.0)
 
 
 def _sums(counts: I64, columns: F64) -> Iterator[tuple[int, F64]]:
