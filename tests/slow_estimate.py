@@ -52,7 +52,8 @@ class Slow:
             for part in phase.made_of:
                 self.add(part, 0, load)  # parts repeat their rows, whichever repetition it is
             return
-        before, into = None, Counter()
+        before, into, posted = None, Counter(), set()
+        alone = len(phase.moves) == 1
         joined = getattr(self.fabric, "coherent", None)
         sums, copies = self.fans(phase, s)
         many = self.serves_many(phase, s)
@@ -79,11 +80,14 @@ class Slow:
                         part = self.spread[link] if many else 1.0
                         load["link"][link] += share * count / part * self.crossing(fan, link)
                     load["latency"] = [max(a, b) for a, b in zip(load["latency"], latency)]
-                    # Neighbouring rows between the same two ranks travel as one message, and
-                    # what a switch does for all of a fan is asked for once.
+                    # Neighbouring rows between the same two ranks travel as one message (all such
+                    # rows of a single move), and a switch is asked once for all of a fan.
                     message /= max(abs(fan), 1)
                     message /= self.least(self.node[src] != self.node[dst]) if many else 1.0
-                    load["sending"][src] += message if (src, dst, fan) != before else 0.0
+                    ends_now = src, dst, fan
+                    again = ends_now in posted if alone else ends_now == before
+                    load["sending"][src] += 0.0 if again else message
+                    posted.add(ends_now)
                     load["out"][src] += count
                     load["into"][dst] += count
                     load["far"] |= self.node[src] != self.node[dst]

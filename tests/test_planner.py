@@ -188,7 +188,7 @@ def test_a_faster_link_makes_no_call_slower(name, edge, factor):
     topology = MACHINES[name]()
     faster = Planner(lower(with_faster(topology, edge, factor)))
     # A search may find one more ring, and each costs a message more a step.
-    slack = 2e-3 if name == "unequal links" else 1e-12
+    slack = 4e-3 if name == "unequal links" else 1e-12
     for collective in COLLECTIVES:
         for block in (1, 1e4, 1e6, 1e8):
             before, after = (p.plan(collective, block).time for p in (planner(name), faster))

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from helpers import algorithm, joined, machine, recipe_of, switched
 
-from rccl_py import load, lower
+from rccl_py import Planner, load, lower
 from rccl_py.errors import FabricError, InvalidArgument, InvalidUsage
+from rccl_py.fabric import link_number
 from rccl_py.links import PROTOCOLS
 from rccl_py.schedule import COPY, REDUCE, Layout, Phase, Schedule, at, rows
 from rccl_py.timing import profile
@@ -79,6 +80,11 @@ def pressed(wires, rate, full):
     return rate
 
 
+def tail_of(job, own):
+    """Return what the estimate adds once a call, s."""
+    return profile(job.schedule, own).timeline(job.block, job.protocol, job.channels).tail
+
+
 class Twin:
     """Ranks and channels as generators that say what they wait for."""
 
@@ -86,12 +92,13 @@ class Twin:
         self.now, self.serial, self.timers, self.wires = 0.0, itertools.count(), [], []
         self.full, self.processes, self.messages = defaultdict(lambda: 1.0), [], []
         self.fabric, self.left, self.ends, self.most = fabric, {}, {}, 0.0
+        self.over, self.tails = set(), {}
         for time, resource, part in changes:
             self.after(time, lambda r=resource, p=part: self.full.update({r: p}))
         for j, job in enumerate(jobs):
             seat = list(range(fabric.nranks)) if job.ranks is None else list(job.ranks)
             own = fabric if job.ranks is None else replace(fabric, place=fabric.place[seat])
-            self.left[j] = len(seat)
+            self.left[j], self.tails[j] = len(seat), tail_of(job, own)
             made = [self.stage(j, k, stage, own, job, seat)
                     for k, stage in enumerate(stages(job.schedule, own, job.channels))]  # fmt: skip
             for r in range(len(seat)):
@@ -130,7 +137,7 @@ class Twin:
         return lambda: bool(over)
 
     def rank(self, j, r, job, made):
-        yield lambda: all(not self.left[other] for other in job.after)
+        yield lambda: self.over.issuperset(job.after)
         late = 0.0 if job.arrival is None else job.arrival[r]
         yield self.sleep(max(job.start - self.now, 0.0) + self.fabric.launch + late)
         for steps, wires, lead, pause in made:
@@ -147,6 +154,8 @@ class Twin:
                 yield self.sleep(float(pause[r]))
         self.left[j] -= 1
         self.ends[j, r] = self.now
+        if not self.left[j]:
+            self.after(self.tails[j], lambda: self.over.add(j))
 
     def lane(self, steps, sent, heard, lead, done):
         for step in range(steps):
@@ -320,7 +329,7 @@ def test_every_message_of_1000_random_cases_is_when_the_twin_says(folder, part):
         for j, line in enumerate(lines):
             wanted = [twin.ends[j, r] for r in range(len(line.ends))]
             assert line.ends == pytest.approx(wanted, rel=1e-9)
-            assert line.seconds == pytest.approx(max(wanted), rel=1e-9)
+            assert line.seconds == pytest.approx(max(wanted) + twin.tails[j], rel=1e-9)
         assert twin.most <= 1e-9  # the twin itself takes no more of a resource than there is
 
 
@@ -337,9 +346,9 @@ def test_a_twin_that_shares_in_another_way_is_told_apart(folder, monkeypatch):
     for _ in range(60):
         jobs, fabric, _ = random_case(rng, folder)
         lines, twin = simulate_jobs(jobs, fabric), Twin(jobs, fabric)
-        differs += any(line.seconds != pytest.approx(max(e for (k, _), e in twin.ends.items()
-                                                         if k == j), rel=1e-9)
-                       for j, line in enumerate(lines))  # fmt: skip
+        last = [max(e for (k, _), e in twin.ends.items() if k == j) for j in range(len(jobs))]
+        found = [line.seconds - line.tail for line in lines]
+        differs += found != pytest.approx(last, rel=1e-9)
     assert differs > 5
 
 
@@ -431,8 +440,9 @@ RATE, HOP = 50e9, 0.5e-6
 
 @cache
 def plain(folder, n):
-    """Return n ranks on one switch: 50 GB/s, 500 ns, and memory that is no limit."""
-    return replace(lower(load(machine(folder, switched() + PLAIN, n, f"plain{n}"))), memory=1e15)
+    """Return n ranks on one switch: 50 GB/s, 500 ns, and memory and copies that are no limit."""
+    found = lower(load(machine(folder, switched() + PLAIN, n, f"plain{n}")))
+    return replace(found, memory=1e15, copy=np.inf)
 
 
 def sends(n, *messages, steps=1, channel=0):
@@ -464,8 +474,7 @@ def test_symmetric_calls_take_what_the_estimate_says(folder, collective, name):
     for block in (0.0, 1e3, 1e8):
         rough = profile(schedule, fabric).timeline(block, SIMPLE)
         line = simulate(schedule, fabric, block, SIMPLE)
-        wanted = rough.launch + sum(part.seconds for part in rough.parts)
-        assert line.seconds == pytest.approx(wanted, rel=1e-9)
+        assert line.seconds == pytest.approx(rough.seconds, rel=1e-9)
         assert line.busy == pytest.approx(rough.busy) and line.engine == "simulate"
 
 
@@ -501,6 +510,74 @@ def test_two_communicators_share_links_and_a_stream_goes_in_order(folder):
     assert c.launch == pytest.approx(both + fabric.launch)
     assert c.seconds == pytest.approx(c.launch + 1e6 / RATE + HOP)
     assert d.seconds == pytest.approx(1.0 + fabric.launch + 1e6 / RATE + HOP)
+
+
+ONE_CALL = [(name, nodes, collective, algorithm_name, channels)
+            for name, nodes in (("mi300x-8", 1), ("h100-8", 1), ("h100-8", 2))
+            for collective, algorithm_name in (("allreduce", "ring"), ("alltoall", None),
+                                               ("allgather", None))
+            for channels in (0, 1, 4)]  # fmt: skip
+
+
+@cache
+def fabric_of(name, nodes):
+    return lower(load(name, nodes=nodes))
+
+
+@cache
+def planner(name, nodes, algo):
+    return Planner(fabric_of(name, nodes), algo)
+
+
+def planned(name, nodes, collective, algorithm_name=None, block=1 << 20, channels=0):
+    algo = f"{collective}:{algorithm_name}" if algorithm_name else None
+    return replace(planner(name, nodes, algo).plan(collective, block), channels=channels)
+
+
+@pytest.mark.parametrize("name, nodes, collective, algorithm_name, channels", ONE_CALL)
+def test_one_job_alone_takes_what_the_plan_says(name, nodes, collective, algorithm_name, channels):
+    for block in (0, 1000, 1 << 20):
+        plan = planned(name, nodes, collective, algorithm_name, block, channels)
+        fabric, wanted = plan.profile.fabric, plan.timed("simulate")
+        bare = Job(plan.schedule, block, plan.protocol, channels=channels)
+        seated = replace(bare, ranks=range(fabric.nranks))
+        for job in (plan.job(), bare, seated):
+            (line,) = simulate_jobs([job], fabric)
+            assert line.seconds == pytest.approx(wanted.seconds, rel=1e-12)
+            assert line.tail == pytest.approx(wanted.tail, rel=1e-12) and line.nranks == plan.nranks
+    assert wanted.tail > 0
+
+
+@pytest.mark.parametrize("name, nodes", [("mi300x-8", 1), ("h100-8", 1), ("h100-8", 2)])
+def test_calls_one_after_the_other_take_the_sum_of_their_times(name, nodes):
+    plans = [planned(name, nodes, "allreduce", "ring"), planned(name, nodes, "alltoall"),
+             planned(name, nodes, "allgather", channels=2)]  # fmt: skip
+    jobs = [plan.job(after=(k - 1,) if k else ()) for k, plan in enumerate(plans)]
+    lines = simulate_jobs(jobs, plans[0].profile.fabric)
+    total = np.cumsum([plan.timed("simulate").seconds for plan in plans])
+    assert [line.seconds for line in lines] == pytest.approx(total.tolist(), rel=1e-12)
+
+
+def test_a_profile_of_another_fabric_is_not_taken_for_that_of_the_job():
+    plan = planned("h100-8", 1, "allgather")
+    slow = replace(plan.profile.fabric, copy=plan.profile.fabric.copy / 2)
+    (line,) = simulate_jobs([plan.job()], slow)
+    assert line.tail > plan.timeline.tail
+    wanted = profile(plan.schedule, slow).timeline(plan.block, PROTOCOLS[plan.protocol])
+    assert line.tail == pytest.approx(wanted.tail, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_may_be_given_by_its_name(folder, name):
+    one = sends(2, (0, 1, 1))
+    told = simulate(one, plain(folder, 2), 1e6, name).seconds
+    assert told == simulate(one, plain(folder, 2), 1e6, PROTOCOLS[name]).seconds
+
+
+@pytest.mark.parametrize("wrong", ["simple", "", None, 2, ["Simple"]])
+def test_a_protocol_that_is_none_is_refused(folder, wrong):
+    with pytest.raises(InvalidArgument, match=r"job 0: protocol .*expected one of .*Simple"):
+        simulate_jobs([Job(sends(2, (0, 1, 1)), 1e6, wrong)], plain(folder, 2))
 
 
 def test_ranks_that_come_late_hold_up_only_those_that_wait_for_them(folder):
@@ -588,8 +665,42 @@ def test_a_job_that_does_not_fit_is_refused(folder, job, why):
         simulate_jobs([Job(sends(2, (0, 1, 1)), 1e6, SIMPLE, **job)], plain(folder, 4))
 
 
-@pytest.mark.parametrize("change", [(-1.0, 0, 0.5), (0.0, -1, 0.5), (0.0, 10**6, 0.5),
-                                    (0.0, 0, 1.5), (0.0, 0, np.nan)])  # fmt: skip
+@pytest.mark.parametrize("machine_name, more", [
+    ("mi300x-8", {}), ("h100-8", {"nodes": 3}), ("mi250x-4", {"nodes": 2}),
+    ("h100-8", {"nodes": 4, "network": "leaf-spine", "leaf_nodes": 1}),
+])  # fmt: skip
+def test_every_link_is_found_by_its_name(machine_name, more):
+    fabric = lower(load(machine_name, **more))
+    found = [link_number(fabric, fabric.link_name(k)) for k in range(fabric.nlinks)]
+    assert found == list(range(fabric.nlinks))
+
+
+@pytest.mark.parametrize("nodes, wrong, near", [
+    (1, "gpu0 -> gpu99", "gpu0 -> gpu"), (2, "gpu0 -> plane1", "node0: gpu0 -> plane1"),
+    (2, "node0: gpu0 -> plane9", "node0: gpu0 -> plane"), (2, "node7: gpu0 -> plane0", "node0: "),
+    (1, "", ""), (1, "7", "pci7 -> "), (1, "node999999999999: x", ""),
+])  # fmt: skip
+def test_a_name_no_link_has_is_refused_with_those_like_it(nodes, wrong, near):
+    fabric = lower(load("h100-8" if nodes == 2 else "mi300x-8", nodes=nodes))
+    with pytest.raises(InvalidArgument, match=f"no link '{wrong}'.*'{near}"):
+        link_number(fabric, wrong)
+    plan = Planner(fabric).plan("allgather", 1024)
+    with pytest.raises(InvalidArgument, match="no link"):
+        simulate_jobs([plan.job()], fabric, changes=[(0.0, wrong, 0.5)])
+
+
+def test_a_link_that_changes_may_be_given_by_its_name(folder):
+    fabric, call = plain(folder, 2), sends(2, (0, 1, 1))
+    link = up_link(fabric, 0)
+    by_number, by_name = (simulate(call, fabric, 1e6, SIMPLE, changes=[(0.0, at, 0.25)]).seconds
+                          for at in (link, fabric.link_name(link)))  # fmt: skip
+    assert by_number == by_name == pytest.approx(fabric.launch + 4e6 / RATE + HOP)
+
+
+@pytest.mark.parametrize("change", [
+    (-1.0, 0, 0.5), (0.0, -1, 0.5), (0.0, 10**6, 0.5), (0.0, 0, 1.5), (0.0, 0, np.nan),
+    (np.inf, 0, 0.5), (0.0, 0.5, 0.5), (0.0, None, 0.5), ("0", 0, 0.5), (0.0, 0), 7,
+])  # fmt: skip
 def test_a_change_that_cannot_be_is_refused(folder, change):
     with pytest.raises(InvalidArgument, match="change"):
         simulate(sends(2, (0, 1, 1)), plain(folder, 2), 1e6, SIMPLE, changes=[change])

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rccl_py import Planner, load, lower
+from rccl_py.cli.plan import main as plan_main
 from rccl_py.cli.validate import main
 from rccl_py.errors import FormatError, InvalidArgument, InvalidUsage
-from rccl_py.links import DEVICES
+from rccl_py.links import DEVICES, LINKS
 from rccl_py.report import band
-from rccl_py.report.band import CLASSES, PEAK, Band, band_for, bands, class_of, family_of
+from rccl_py.report.band import (
+    ALL,
+    CLASSES,
+    PEAK,
+    TABLE,
+    Band,
+    band_for,
+    bands,
+    class_of,
+    family_of,
+    port_of,
+)
 from rccl_py.report.measured import Table, read_folder, read_table, table_from
 from rccl_py.report.validate import (
     SERIAL_LAUNCH,
@@ -27,7 +41,7 @@ from rccl_py.report.validate import (
     statistics,
     summary,
 )
-from rccl_py.report.verdict import bands_text, table_lines, worst_lines
+from rccl_py.report.verdict import BAND_COLUMNS, bands_text, table_lines, worst_lines
 
 ROOT = Path(__file__).parents[1]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -278,14 +292,44 @@ def test_a_family_is_the_scale_up_link_and_for_several_nodes_the_network():
 
 def test_every_band_is_of_a_class_and_sound():
     assert bands()
-    for (family, kind), found in bands().items():
-        assert kind in CLASSES and found.rows > 0 and 0 < found.median <= found.p90, family
+    for (family, collective, kind), found in bands().items():
+        assert kind in CLASSES and 0 < found.tables <= found.rows, family
+        assert 0 < found.median <= found.p90 and found.port > 0, family
+        assert (family, ALL, kind) in bands() and found.collectives, family
+        assert collective in (ALL, *found.collectives), family
 
 
-def test_a_measured_machine_has_the_band_of_its_own_family():
-    found = band_for(load("mi300x-8"), 1, GIB)
-    assert found is not None and found.exact and found.family == "xgmi-mi300"
-    assert "nearest" not in str(found)
+def test_a_measured_machine_has_the_band_of_its_own_family_and_collective():
+    found = band_for(load("mi300x-8"), 1, GIB, "allreduce")
+    assert found is not None and found.exact
+    assert (found.family, found.collective) == ("xgmi-mi300", "allreduce")
+    assert "nearest" not in str(found) and "other" not in str(found)
+
+
+def test_a_collective_that_was_not_measured_takes_the_others_of_its_family_and_says_so():
+    found = band_for(load("mi300x-8"), 1, GIB, "alltoall")
+    assert found is not None and found.exact and found.collective == ALL
+    assert "of xgmi-mi300 (of other collectives: allreduce)" in str(found)
+
+
+def known(*some: Band) -> dict[tuple[str, str, str], Band]:
+    return {(b.family, b.collective, b.kind): b for b in some}
+
+
+def one(family: str, kind: str = ">= 1 MiB", port: float = 1e9, collective: str = ALL) -> Band:
+    return Band(family, True, collective, kind, 1, 15, 0.08, 0.12, port=port,
+                collectives=("allreduce",))  # fmt: skip
+
+
+def test_a_band_says_which_collectives_and_tables_stand_behind_it():
+    own = one("nvlink4+ib", collective="allreduce")
+    said = "error 8% (median), 12% (p90) on 15 sizes >= 1 MiB of 1 table of nvlink4+ib "
+    assert str(own) == said + "(allreduce), as libraries choose (--policy)"
+    assert "(allreduce, fitted on)" in str(replace(own, half="a"))
+    assert "of 2 tables of" in str(replace(own, tables=2))
+    assert "on 1 size >=" in str(replace(own, rows=1))
+    assert "(allreduce), the nearest family measured, as" in str(replace(own, exact=False))
+    assert "(of other collectives: allreduce)" in str(one("nvlink4+ib"))
 
 
 @pytest.mark.parametrize("machine, nodes, family", [
@@ -293,22 +337,74 @@ def test_a_measured_machine_has_the_band_of_its_own_family():
     ("h200-8", 2, "nvlink4+ib"), ("tpu-v4-64", 1, ("xgmi-", "nvlink")), ("b300-8", 1, "nvlink5"),
 ])  # fmt: skip
 def test_a_machine_nobody_measured_takes_the_nearest_of_as_many_nodes(machine, nodes, family):
-    found = band_for(load(machine), nodes, GIB)
+    found = band_for(load(machine), nodes, GIB, "allreduce")
     assert found is not None and found.family.startswith(family)
     assert ("+" in found.family) == (nodes > 1)
     assert found.exact == (family_of(load(machine), nodes) == found.family)
     assert found.exact or "the nearest family measured" in str(found)
 
 
-def test_the_network_is_compared_before_the_link(monkeypatch: pytest.MonkeyPatch):
-    known = [Band(f, True, ">= 1 MiB", 1, 0.1, 0.2)
-             for f in ("nvlink4+roce", "nvlink5+ib", "nvlink3+ib", "xgmi-mi300")]  # fmt: skip
-    monkeypatch.setattr(band, "bands", lambda: {(b.family, b.kind): b for b in known})
-    found = band_for(load("h100-8", nodes=2), 2, GIB)  # nvlink4+ib
+@pytest.mark.parametrize("machine, nodes", [
+    ("helios-72", 1), ("ualink-64", 1), ("helios-72-x8", 8), ("mi250x-4", 1), ("l40s-8", 1),
+    ("tpu-v4-64", 1), ("v100-8", 1), ("l40s-8", 2),
+])  # fmt: skip
+def test_one_family_speaks_for_all_sizes_and_collectives_of_a_machine(machine, nodes):
+    topology = load(machine, nodes=max(nodes, load(machine).nodes))
+    found = {
+        band_for(topology, nodes, size, collective).family
+        for size in (8, 128 * KIB, GIB)
+        for collective in ("allreduce", "alltoall", "reduce")
+    }
+    assert len(found) == 1 and family_of(topology, nodes) not in found
+
+
+def test_a_family_with_all_classes_is_preferred_to_a_nearer_one(monkeypatch: pytest.MonkeyPatch):
+    near, far = one("xgmi-mi300"), [one("xgmi-mi200", kind) for kind in CLASSES]
+    monkeypatch.setattr(band, "bands", lambda: known(near, *far))
+    found = band_for(load("helios-72"), 1, GIB, "allreduce")
+    assert found is not None and found.family == "xgmi-mi200"
+
+
+def test_near_is_the_bandwidth_of_all_links_of_an_accelerator(monkeypatch: pytest.MonkeyPatch):
+    link = load("mi300x-8").node.edges["gpu0", "gpu1"]["bandwidth"]
+    assert port_of(load("mi300x-8")) == pytest.approx(7 * link)
+    port = port_of(load("helios-72"))
+    some = known(one("xgmi-mi350", port=port / 2), one("xgmi-mi300", port=port / 4))
+    monkeypatch.setattr(band, "bands", lambda: some)
+    found = band_for(load("helios-72"), 1, GIB, "allreduce")
+    assert found is not None and found.family == "xgmi-mi350"
+
+
+def test_several_nodes_say_nothing_of_one_nor_one_of_several(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(band, "bands", lambda: known(one("nvlink4+ib")))
+    assert band_for(load("h200-8"), 1, GIB, "allreduce") is None
+    monkeypatch.setattr(band, "bands", lambda: known(one("nvlink4")))
+    assert band_for(load("h200-8", nodes=2), 2, GIB, "allreduce") is None
+
+
+def test_the_network_and_the_medium_are_compared_before_ports(monkeypatch: pytest.MonkeyPatch):
+    port = port_of(load("h100-8"))
+    some = known(one("nvlink4+roce", port=port), one("nvlink5+ib", port=port * 2),
+                 one("nvlink3+ib", port=port / 1.5), one("xgmi-mi350+ib", port=port),
+                 one("xgmi-mi300"))  # fmt: skip
+    monkeypatch.setattr(band, "bands", lambda: some)
+    found = band_for(load("h100-8", nodes=2), 2, GIB, "allreduce")  # nvlink4+ib
     assert found is not None and not found.exact and found.family == "nvlink3+ib"
-    assert band_for(load("h100-8"), 1, 8) is None  # no band of small sizes
-    alone = band_for(load("h100-8"), 1, GIB)
+    assert band_for(load("h100-8"), 1, 8, "allreduce") is None  # no band of small sizes
+    alone = band_for(load("h100-8"), 1, GIB, "allreduce")
     assert alone is not None and alone.family == "xgmi-mi300"
+
+
+def test_a_network_alike_and_the_same_medium_win_over_the_same_network(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    some = known(one("nvlink4+efa"), one("xgmi-mi350+roce"), one("nvlink4+ib"))
+    monkeypatch.setattr(band, "bands", lambda: some)
+    topology = load("h100-8", nodes=2)
+    for nic in [n for n, data in topology.node.nodes(data=True) if "port" in data]:
+        topology.node.nodes[nic]["port"] = LINKS["roce-400g"]
+    assert family_of(topology, 2) == "nvlink4+roce"
+    assert band_for(topology, 2, GIB, "allreduce").family == "nvlink4+efa"
 
 
 def test_every_size_has_a_class():
@@ -316,13 +412,46 @@ def test_every_size_has_a_class():
         "< 64 KiB", "< 64 KiB", "64 KiB - 1 MiB", ">= 1 MiB", ">= 1 MiB"]  # fmt: skip
 
 
-def test_bands_are_of_the_reported_half_where_it_has_tables(tmp_path: Path):
-    pair = [judged({MIB: 0.1}, fit="a"), judged({MIB: 0.3, 8: 0.2}, fit="b")]
+def test_bands_are_of_the_reported_half_where_it_has_rows(tmp_path: Path):
+    pair = [judged({MIB: 0.1, 8: 0.4}, fit="a"), judged({MIB: 0.3}, fit="b")]
     (tmp_path / "b.csv").write_text(bands_text(pair))
     found = bands(tmp_path / "b.csv")
-    assert found["xgmi-mi300", ">= 1 MiB"].median == 0.3
-    (tmp_path / "a.csv").write_text(bands_text(pair[:1]))
-    assert bands(tmp_path / "a.csv")["xgmi-mi300", ">= 1 MiB"].median == 0.1
+    for which in ("allreduce", ALL):
+        large, small = (found["xgmi-mi300", which, kind] for kind in (">= 1 MiB", "< 64 KiB"))
+        assert (large.median, large.half, large.tables) == (0.3, "b", 1)
+        assert (small.median, small.half, small.tables) == (0.4, "a", 1)
+
+
+def test_bands_are_by_collective_and_of_all(tmp_path: Path):
+    pair = [judged({MIB: 0.1}, fit="b"), judged({MIB: 0.3}, fit="b"),
+            judged({MIB: 0.7}, fit="a", collective="alltoall")]  # fmt: skip
+    (tmp_path / "b.csv").write_text(bands_text(pair))
+    found = bands(tmp_path / "b.csv")
+    assert found["xgmi-mi300", "allreduce", ">= 1 MiB"].median == 0.2
+    assert found["xgmi-mi300", "alltoall", ">= 1 MiB"].half == "a"
+    both = found["xgmi-mi300", ALL, ">= 1 MiB"]
+    # Alltoall was only fitted on, so it is no part of what half b says.
+    assert (both.tables, both.rows, both.collectives) == (2, 2, ("allreduce",))
+
+
+def test_a_table_of_bands_that_lacks_a_column_is_refused(tmp_path: Path):
+    path = tmp_path / "b.csv"
+    path.write_text("family,class,median,p90\nnvlink4,>= 1 MiB,0.1,0.2\n")
+    with pytest.raises(FormatError, match=r"b\.csv: row"):
+        bands(path)
+
+
+def test_plan_s_json_has_the_band_of_its_collective(capsys):
+    arguments = ["allreduce", "--topology", "mi300x-8", "--size", "1M", "--json"]
+    assert plan_main(arguments) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    (row,) = [r for r in csv.DictReader(TABLE.read_text().splitlines()[1:])
+              if (r["family"], r["collective"], r["class"])
+              == ("xgmi-mi300", "allreduce", ">= 1 MiB")]  # fmt: skip
+    found = told["error_band"]
+    assert found["collective"] == "allreduce" and found["collectives"] == ["allreduce"]
+    assert [found["tables"], found["rows"]] == [int(row["tables"]), int(row["rows"])]
+    assert found["half"] == row["half"] and found["exact"] is True
 
 
 # ---- the command ----------------------------------------------------------------------------
@@ -391,7 +520,7 @@ def test_a_table_with_three_keys_and_two_columns_needs_only_the_command_line(tmp
 
 def test_groups_bands_and_rows_are_printed_when_asked_for(folder, capsys):
     assert "# machine" in printed(capsys, str(folder), "--by", "machine")
-    assert "family,class,tables,rows,median,p90" in printed(capsys, str(folder), "--bands")
+    assert BAND_COLUMNS in printed(capsys, str(folder), "--bands")
     assert printed(capsys, str(folder), "--rows").count("chosen") == 2
 
 

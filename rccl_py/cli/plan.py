@@ -18,6 +18,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..planner import Plan, Planner
+    from ..timing import Timeline
     from ..topology import Topology
 
 __all__ = ["main"]
@@ -103,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print("\n".join(plan_lines(plan, planner, arguments.ranks, whole=arguments.all)))
     print("\n".join(_trust(plans, topology)))
     for plan in plans if arguments.engine else []:
-        line = plan.timed(arguments.engine, detail=True)
+        line = _timed(plan, arguments.engine)
         said = line.explain(planner.fabric).splitlines()
         print("\n".join(f"# {format_size(plan.size)}: {text}" for text in said))
     for note in topology.notes:
@@ -115,9 +116,19 @@ def _trust(plans: list[Plan], topology: Topology) -> Iterator[str]:
     """Yield how far off predictions of these sizes usually are, one line a class of sizes."""
     from ..report.band import band_for
 
-    seen = {band_for(topology, _nodes(plan), plan.size): None for plan in plans}
+    seen = {band_for(topology, _nodes(p), p.size, p.collective): None for p in plans}
     for band in seen:
         yield "# error band: " + (str(band) if band else "no machine like this was measured")
+
+
+def _timed(plan: Plan, engine: str) -> Timeline:
+    """Return the plan's time by an engine, with every message where that is not too much."""
+    from ..errors import InvalidUsage
+
+    try:
+        return plan.timed(engine, detail=True)
+    except InvalidUsage:
+        return plan.timed(engine)
 
 
 def _nodes(plan: Plan) -> int:
@@ -130,10 +141,10 @@ def _more(plan: Plan, topology: Topology, engine: str | None) -> dict[str, objec
 
     from ..report.band import band_for
 
-    band = band_for(topology, _nodes(plan), plan.size)
+    band = band_for(topology, _nodes(plan), plan.size, plan.collective)
     found: dict[str, object] = {"error_band": asdict(band) if band else None}
     if engine:
-        line = plan.timed(engine, detail=True)
+        line = _timed(plan, engine)
         fabric = plan.profile.fabric
         found["timed"] = {"engine": line.engine, "why": line.why, "seconds": line.seconds,
                           "waits": line.why_slow(fabric)}  # fmt: skip

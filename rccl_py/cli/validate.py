@@ -117,7 +117,7 @@ def _tables(arguments: argparse.Namespace) -> list[Table]:
         folder = Path(name).is_dir()
         worst = arguments.grade or ("A" if folder else "")
         read = read_folder(name) if folder else [read_table(name)]
-        found += [t for t in read if not worst or (t.grade or "Z")[0] <= worst]
+        found += [t for t in read if not worst or (t.grade or worst)[0] <= worst]
     wanted = [t for t in found if arguments.half in ("all", t.half)]
     if not wanted:
         raise InvalidArgument(

@@ -8,6 +8,7 @@ from .alike import loaded
 from .domain import Domain
 from .fabric import Fabric
 from .inside import Found, Hubs, Inside, Listed, Planes, Searched, Wired
+from .naming import link_number
 from .pausing import BEYOND, Pausing
 from .tables import F64, I64, Routes, Table, expand, firsts
 
@@ -29,5 +30,6 @@ __all__ = [
     "Wired",
     "expand",
     "firsts",
+    "link_number",
     "loaded",
 ]

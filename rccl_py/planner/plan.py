@@ -5,6 +5,7 @@ Owns the result types and their wording. Knows nothing of how candidates are mad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +17,7 @@ from ..collectives import COLLECTIVES
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import Schedule
-from ..timing import Profile, Timeline, timed
+from ..timing import Job, Profile, Timeline, timed
 from ..units import format_bandwidth, format_size, format_time
 from .bounds import Bound
 
@@ -88,6 +89,29 @@ class Plan:
             arrival=arrival,
             channels=self.channels,
             known=self.profile,
+        )
+
+    def job(
+        self,
+        ranks: Sequence[int] | None = None,
+        start: float = 0.0,
+        after: tuple[int, ...] = (),
+        arrival: npt.ArrayLike | None = None,
+    ) -> Job:
+        """Return the call as one of several for timing.simulate_jobs; what each means: see Job.
+
+        ranks: where on the fabric that they share this plan's ranks are, None: all of it.
+        """
+        return Job(
+            self.schedule,
+            self.block,
+            self.protocol,
+            ranks,
+            start,
+            after,
+            arrival,
+            self.channels,
+            self.profile,
         )
 
     @property

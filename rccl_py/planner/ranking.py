@@ -68,7 +68,8 @@ class Choice:
         most: channels at most. Raises InvalidUsage where no option does it.
         """
         channels = min(pick.channels or 0, most or 1 << 30)
-        found = self._doing(pick)
+        known = any(entry[3] == pick.protocol for entry in self.timed)
+        found = self._doing(pick) if known else []
         if not found:
             raise InvalidUsage(
                 f"{self.collective} on {self.machine}: {policy} picks {pick}, here "

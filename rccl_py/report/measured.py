@@ -117,6 +117,8 @@ def read_table(path: str | Path) -> Table:
     """Return the table in a file. Raises FormatError, with file and line, for a bad one."""
     file = Path(path)
     try:
+        if file.exists() and not file.is_file():
+            raise FormatError(f"{file}: cannot be read: it is no plain file")
         if file.stat().st_size > _LARGEST:
             raise FormatError(f"{file}: over {_LARGEST} B: a table has a few hundred rows")
         text = file.read_text(encoding="utf-8-sig")

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..collectives import COLLECTIVES
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidUsage
 from ..fabric import Fabric
-from ..planner import Planner
+from ..planner import Plan, Planner
 from ..topology import Topology, load, lower
 from ..topology.build import gpus_of
 from .band import CLASSES, PEAK, family_of
@@ -70,8 +70,8 @@ SUBSETS: dict[str, Callable[[Judged], bool]] = {
 """Which tables a line of the summary is about."""
 
 _RCCL = (
-    ("rccl-2.22", re.compile(r" 2\.(?:1[89]|2[0-2])\b|ROCm [56]\.")),
-    ("rccl-2.26", re.compile(r" 2\.2[3-7]\b|ROCm 7\.[0-2]\b")),
+    ("rccl-2.22", re.compile(r"[ -]2\.(?:\d|1\d|2[0-2])\b|ROCm [56]\.")),
+    ("rccl-2.26", re.compile(r"[ -]2\.2[3-7]\b|ROCm 7\.[0-2]\b")),
 )
 """Policies of RCCL by what a header says of the release; any other is taken for the newest."""
 
@@ -184,6 +184,16 @@ def planner_for(fabric: Fabric, setup: Setup) -> Planner:
     return Planner(fabric, setup.algo, policy=None if setup.policy == "free" else setup.policy)
 
 
+def _plan(planner: Planner, collective: str, block: float, setup: Setup) -> Plan:
+    """Return the plan; where NCCL_ALGO forbids the policy's pick, the fastest that it allows."""
+    try:
+        return planner.plan(collective, block)
+    except InvalidUsage:
+        if not setup.algo:
+            raise
+        return planner.plan_by(None, collective, block)
+
+
 def _hosts(topology: Topology) -> int:
     """Return the hosts of one node: a rack in one scale-up domain has many."""
     return len({topology.node.nodes[gpu].get("host", 0) for gpu in gpus_of(topology.node)})
@@ -252,7 +262,7 @@ class Predictor:
         topology, planner = self._machine(setup.machine, setup.nodes), self._planner(setup)
         size, measured = table.best()
         blocks = max(COLLECTIVES[table.collective].blocks(setup.gpus))
-        plans = [planner.plan(table.collective, nbytes / blocks) for nbytes in size.tolist()]
+        plans = [_plan(planner, table.collective, s / blocks, setup) for s in size.tolist()]
         return Judged(
             table,
             setup,

@@ -7,12 +7,14 @@ percent of the measured time, the peak's in percent of the measured busbw.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
 from ..collectives import COLLECTIVES
 from ..links import LINKS
+from ..topology import load
 from ..units import format_size
-from .band import CLASSES, PEAK
+from .band import ALL, CLASSES, PEAK, port_of
 from .measured import HALVES
 from .validate import LIMITS, SUBSETS, Judged, Statistics, grouped, statistics, summary
 
@@ -20,6 +22,8 @@ __all__ = ["as_dict", "bands_text", "group_lines", "row_lines", "summary_lines",
            "worst_lines"]  # fmt: skip
 
 _KINDS = (*CLASSES, PEAK)
+
+BAND_COLUMNS = "family,port_GBps,collective,class,half,tables,rows,median,p90"
 
 
 def _percent(value: float) -> str:
@@ -188,19 +192,37 @@ def as_dict(judged: Sequence[Judged]) -> dict[str, Any]:
     return {"summary": _summary_dicts(judged), "tables": [_table_dict(j) for j in judged]}
 
 
-def bands_text(judged: Sequence[Judged]) -> str:
-    """Return bands.csv: the errors of each family, on half b where the family has tables there.
+def _half(judged: Sequence[Judged], kind: str) -> list[Judged]:
+    """Return the tables with rows of a class: those of half b, or all where it has none."""
+    found = [j for j in judged if len(j.errors(kind))]
+    return [j for j in found if j.table.half == "b"] or found
 
-    Families whose link is none of ours (cores of CPUs) are left out.
+
+def _band_line(family: str, port: float, name: str, kind: str, judged: Sequence[Judged]) -> str:
+    """Return a row of bands.csv, "" where nothing of the class was measured."""
+    tables = _half(judged, kind)
+    found = summary(tables, kind)
+    if found is None:
+        return ""
+    half = "".join(sorted({j.table.half for j in tables}))
+    return (f"{family},{port / 1e9:.0f},{name},{kind},{half},{len(tables)},{found.count},"
+            f"{found.median:.3f},{found.p90:.3f}")  # fmt: skip
+
+
+def bands_text(judged: Sequence[Judged]) -> str:
+    """Return bands.csv: the errors by family, collective and all of them, and class of sizes.
+
+    Each is of half b where that has such rows, else of both. port_GBps: what an accelerator has to
+    the others of its node, the median of a family's machines. Families whose link is none of ours
+    (cores of CPUs) are left out.
     """
     lines = ["# Written by `rccl-validate --grade B --bands`: errors by family and class of sizes.",
-             "family,class,tables,rows,median,p90"]  # fmt: skip
+             BAND_COLUMNS]  # fmt: skip
     for family, found in grouped(judged, "family").items():
-        for kind in CLASSES if family.partition("+")[0] in LINKS else ():
-            reported = [j for j in found if j.table.half == "b" and len(j.errors(kind))]
-            tables = reported or [j for j in found if len(j.errors(kind))]
-            numbers = summary(tables, kind)
-            if numbers is not None:
-                lines.append(f"{family},{kind},{len(tables)},{numbers.count},{numbers.median:.3f},"
-                             f"{numbers.p90:.3f}")  # fmt: skip
-    return "\n".join(lines) + "\n"
+        if family.partition("+")[0] not in LINKS:
+            continue
+        port = median(port_of(load(name)) for name in {j.setup.machine for j in found})
+        for name in (*sorted({j.table.collective for j in found}), ALL):
+            own = [j for j in found if name in (ALL, j.table.collective)]
+            lines += [_band_line(family, port, name, kind, own) for kind in CLASSES]
+    return "".join(f"{line}\n" for line in lines if line)

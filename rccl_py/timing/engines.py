@@ -79,7 +79,7 @@ def timed(
                      channels=channels)  # fmt: skip
     elif engine == "simulate":
         line = simulate(schedule, fabric, block, protocol, detail=detail, arrival=late,
-                        max_events=max_events, channels=channels)  # fmt: skip
+                        max_events=max_events, channels=channels, known=known)  # fmt: skip
     else:
         line = lockstep(schedule, known, block, protocol, channels, detail=detail, arrival=late)
     slot = block / schedule.layout.chunks

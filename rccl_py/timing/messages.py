@@ -34,6 +34,8 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
+_SORTED = 1 << 16  # messages of one move of which those with the same ends are looked for
+
 
 class Messages(NamedTuple):
     """Columns, one entry a message. src, dst: int32. slots: int64. fan: int64, 0 for a message
@@ -51,7 +53,10 @@ class Messages(NamedTuple):
 
 
 def messages(phase: Phase) -> Messages:
-    """Return the phase's messages: neighbouring rows with the same two ends are one."""
+    """Return the phase's messages: neighbouring rows with the same two ends are one.
+
+    In a single move of a moderate size so are all rows with the same two ends.
+    """
     every = [m.rows for m in phase.moves]
     src, dst = (np.concatenate([getattr(r, end) for r in every]) for end in ("src", "dst"))
     count = np.concatenate([r.count for r in every]).astype(np.int64)
@@ -60,7 +65,23 @@ def messages(phase: Phase) -> Messages:
         return Messages(src, dst, count, fan)
     apart = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1]) | (fan[1:] != fan[:-1])
     starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
-    return Messages(src[starts], dst[starts], np.add.reduceat(count, starts), fan[starts])
+    found = Messages(src[starts], dst[starts], np.add.reduceat(count, starts), fan[starts])
+    return _once(found) if len(starts) <= _SORTED and len(phase.moves) == 1 else found
+
+
+def _once(sent: Messages) -> Messages:
+    """Return what has the same two ends as one message, in the order of the first of each.
+
+    Two rings that share a link post one message over it.
+    """
+    n = int(max(sent.src.max(), sent.dst.max())) + 1
+    key = (sent.fan * n + sent.src) * n + sent.dst
+    _, first, at = np.unique(key, return_index=True, return_inverse=True)
+    if len(first) == len(key):
+        return sent
+    slots = np.bincount(at, weights=sent.slots).astype(np.int64)
+    order = np.argsort(first)
+    return sent.part(first[order])._replace(slots=slots[order])
 
 
 def fans(phase: Phase, src: I32, dst: I32) -> I64:

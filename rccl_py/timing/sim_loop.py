@@ -136,7 +136,7 @@ def _enter(s: State, number: int, time: float, cause: int) -> None:
 
 @compiled
 def _finish(s: State, number: int, time: float) -> None:
-    """Count an actor of a job as done; after the last, start the jobs that waited for it."""
+    """Count an actor of a job as done; after the last, and the tail, start what waited for it."""
     s.job[number]["left"] -= 1
     if s.job[number]["left"] > 0:
         return
@@ -144,7 +144,7 @@ def _finish(s: State, number: int, time: float) -> None:
     for i in range(s.job[number]["first_next"], s.job[number + 1]["first_next"]):
         job = s.job[s.following[i]]
         job["needs"] -= 1
-        job["time"] = max(job["time"], time)
+        job["time"] = max(job["time"], time + s.job[number]["tail"])
         if job["needs"] == 0:
             first, last = job["first_actor"], s.job[s.following[i] + 1]["first_actor"]
             for a in range(np.int64(first), np.int64(last)):

@@ -71,6 +71,7 @@ class Reading:
         s, call = self.made.state, self.calls[j]
         job = s.job[j]
         launch = float(job["time"] + call.late.max())
+        late = call.late - self.fabric.launch
         busy = np.zeros(self.fabric.nlinks)
         parts, clock = [], launch
         ends = s.stage["end"][job["first_stage"] : job["last_stage"]].tolist()
@@ -89,8 +90,11 @@ class Reading:
             "simulate",
             self._transfers(j) if self.detail else None,
             busy,
+            tail=call.tail,
             ends=s.actor["end"][actors].copy(),
             queued=self._queued(),
+            arrival=late if late.any() else None,
+            nranks=len(call.late),
         )
 
     def _queued(self) -> F64:

@@ -81,9 +81,9 @@ def _record(ints: str, floats: str = "", longs: str = "") -> np.dtype[Any]:
 
 
 # Where several rows belong to one, `first_...` says where they begin; one more row ends the last.
-JOB = _record("first_actor first_stage last_stage left needs first_next", "time")
+JOB = _record("first_actor first_stage last_stage left needs first_next", "time tail")
 """left: actors not done. needs: jobs to be done before; first_next: jobs that need this one.
-time: s, the earliest start."""
+time: s, the earliest start. tail: s from the end of its last actor to its own."""
 ACTOR = _record("job stage left", "late end")
 """left: lanes not done in this stage. late: s from the job's time until the rank is ready."""
 STAGE = _record("", "end", "row pause")

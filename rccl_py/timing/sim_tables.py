@@ -51,12 +51,16 @@ _SLACK = 1 + 1e-12  # sums of what resources are used may be off by roundings
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Call:
-    """A job's stages. needs: jobs before it. start: s. late: float64[nranks] s until ready."""
+    """A job's stages. needs: jobs before it. start: s. late: float64[nranks] s until ready.
+
+    tail: s from the last stage until the call is over.
+    """
 
     cuts: list[Cut]
     start: float
     late: F64
     needs: tuple[int, ...]
+    tail: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -283,6 +287,7 @@ def _jobs(calls: Sequence[Call]) -> tuple[Records, Records, I32]:
     job["left"][:-1] = sizes
     job["needs"][:-1] = [len(call.needs) for call in calls]
     job["time"][:-1] = [call.start for call in calls]
+    job["tail"][:-1] = [call.tail for call in calls]
     pairs = sorted((before, i) for i, call in enumerate(calls) for before in call.needs)
     job["first_next"][1:] = np.cumsum(
         np.bincount(np.array([a for a, _ in pairs], dtype=np.int64), minlength=len(calls))

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidArgument, InvalidUsage
-from ..fabric import Fabric
-from ..links import Protocol
+from ..fabric import Fabric, link_number
+from ..links import PROTOCOLS, Protocol
 from ..schedule import Schedule
+from .estimate import Profile, profile
 from .sim_cut import cut
 from .sim_read import Reading, stuck
 from .sim_tables import Call, Tables, tables
@@ -39,43 +41,47 @@ KEPT = 4_000_000
 """Messages that detail=True keeps at most, some 400 MB of columns; and those that the stages of all
 jobs have when each repetition is counted once, some 2 GB."""
 
-Change = tuple[float, int, float]
-"""At this time, s, a resource (a link's number) has this part of its capacity, 0 to 1."""
+Change = tuple[float, int | str, float]
+"""From this time on, s, a link (number, or name as Fabric.link_name tells it) has this part of its
+capacity, 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Job:
-    """One call. ranks: the fabric's ranks its own are, None: all of them, in order.
+    """One call; Plan.job makes one. ranks: the fabric's its own are, None: all of them, in order.
 
-    start: earliest s. after: jobs (places in the list) that must have ended, as on a stream.
-    arrival: float64[nranks] s each rank comes late. channels: how many of a kernel's share the
-    work, 0 for as many as it takes.
+    block: bytes of a block. protocol: one, or its name. start: earliest s. after: jobs (places in
+    the list) that must have ended, tail included, as on a stream. arrival: float64[nranks] s each
+    rank comes late. channels: how many of a kernel's share the work, 0 for as many as it takes.
+    known: the profile of the schedule on the very fabric it runs on, where there is one.
     """
 
     schedule: Schedule
     block: float
-    protocol: Protocol
+    protocol: Protocol | str
     ranks: Sequence[int] | None = None
     start: float = 0.0
     after: tuple[int, ...] = ()
     arrival: npt.ArrayLike | None = None
     channels: int = 0
+    known: Profile | None = None
 
 
 def simulate(
     schedule: Schedule,
     fabric: Fabric,
     block: float,
-    protocol: Protocol,
+    protocol: Protocol | str,
     *,
     detail: bool = False,
     arrival: npt.ArrayLike | None = None,
     max_events: int = MAX_EVENTS,
     changes: Iterable[Change] = (),
     channels: int = 0,
+    known: Profile | None = None,
 ) -> Timeline:
     """Return what happens in one call with blocks of `block` bytes. See simulate_jobs."""
-    job = Job(schedule, block, protocol, arrival=arrival, channels=channels)
+    job = Job(schedule, block, protocol, arrival=arrival, channels=channels, known=known)
     return simulate_jobs([job], fabric, detail=detail, max_events=max_events, changes=changes)[0]
 
 
@@ -89,15 +95,17 @@ def simulate_jobs(
 ) -> list[Timeline]:
     """Return what happens in each of several calls that share a fabric.
 
-    All times are s from one zero; a timeline's launch is when the last rank of its job is ready.
-    changes: (s, link, part of its capacity from then on, 0: it is down) in any order.
+    All times are s from one zero; a timeline's launch is when the last rank of its job is ready,
+    its tail what filling a window and copying out take once, on no link (docs/timing.md).
+    changes: (s, link, part of its capacity from then on, 0: it is down) in any order; links by
+    number or by name.
 
     Raises InvalidUsage beyond `max_events` messages, InvalidArgument for jobs that do not fit the
     fabric, FabricError when a link is down for good and ranks wait for what is on it.
     """
-    jobs, changes = list(jobs), list(changes)
+    jobs = list(jobs)
     _require_order(jobs)
-    _require_changes(changes, fabric)
+    known = [_change(change, fabric) for change in changes]
     calls, messages = [], 0
     for number, job in enumerate(jobs):
         call, count = _call(job, number, fabric, max_events - messages, max_events)
@@ -108,7 +116,7 @@ def simulate_jobs(
             f"detail=True keeps every message, and these jobs have {messages:,}, more than "
             f"{KEPT:,}: ask without detail, or for fewer ranks, channels or pieces"
         )
-    made = tables(calls, changes, detail, messages)
+    made = tables(calls, known, detail, messages)
     found = Reading(fabric, calls, _finished(made, fabric, calls), detail)
     return [found.timeline(j) for j in range(len(jobs))]
 
@@ -123,18 +131,36 @@ def _require_order(jobs: Sequence[Job]) -> None:
             )
 
 
-def _require_changes(changes: Sequence[Change], fabric: Fabric) -> None:
-    for time, resource, full in changes:
-        if not (time >= 0 and 0 <= resource < fabric.nlinks + fabric.nranks and 0 <= full <= 1):
-            raise InvalidArgument(
-                f"change ({time}, {resource}, {full}): expected s from 0 on, a link below "
-                f"{fabric.nlinks}, and the part of its capacity it has from then on, 0 to 1"
-            )
+def _change(change: Change, fabric: Fabric) -> tuple[float, int, float]:
+    """Return (s, link's number, part) of a change that can be."""
+    most = fabric.nlinks + fabric.nranks  # beyond the links: what ranks' memories move
+    if isinstance(change, Sequence) and len(change) == 3:
+        time, where, full = change
+        link = link_number(fabric, where) if isinstance(where, str) else where
+        numbers = isinstance(link, Integral) and isinstance(time, Real) and isinstance(full, Real)
+        if numbers and 0 <= time < np.inf and 0 <= link < most and 0 <= full <= 1:
+            return float(time), int(link), float(full)
+    raise InvalidArgument(
+        f"change {change!r}: expected s from 0 on, a link below {fabric.nlinks} or its name, and "
+        "the part of its capacity it has from then on, 0 to 1"
+    )
+
+
+def _protocol(job: Job, number: int) -> Protocol:
+    """Return the protocol of a job that has one or its name."""
+    if isinstance(job.protocol, Protocol):
+        return job.protocol
+    if isinstance(job.protocol, str) and job.protocol in PROTOCOLS:
+        return PROTOCOLS[job.protocol]
+    raise InvalidArgument(
+        f"job {number}: protocol {job.protocol!r}: expected one of {', '.join(PROTOCOLS)}"
+    )
 
 
 def _call(job: Job, number: int, fabric: Fabric, left: int, most: int) -> tuple[Call, int]:
     """Return a job's stages, and how many messages they have; at most `left`."""
     seat, own = _placed(job, number, fabric)
+    protocol = _protocol(job, number)
     late = np.zeros(own.nranks) if job.arrival is None else np.asarray(job.arrival, np.float64)
     if late.shape != (own.nranks,) or not (late >= 0).all() or not 0 <= job.start < np.inf:
         raise InvalidArgument(
@@ -153,11 +179,20 @@ def _call(job: Job, number: int, fabric: Fabric, left: int, most: int) -> tuple[
                 f"least {most - left + messages if messages > left else held:,} messages to "
                 f'simulate, more than {limit} use engine="clock" or engine="estimate"'
             )
-        used = uses(stage, own, job.protocol, job.channels)
-        cuts.append(cut(stage, used, own, job.protocol, slot, (seat, fabric.nranks)))
-    return Call(
-        cuts, float(job.start), fabric.launch + late, tuple(sorted(set(job.after)))
-    ), messages
+        used = uses(stage, own, protocol, job.channels)
+        cuts.append(cut(stage, used, own, protocol, slot, (seat, fabric.nranks)))
+    needs = tuple(sorted(set(job.after)))
+    tail = _tail(job, own, protocol)
+    return Call(cuts, float(job.start), fabric.launch + late, needs, tail), messages
+
+
+def _tail(job: Job, own: Fabric, protocol: Protocol) -> float:
+    """Return the s from the last message until the call is over."""
+    known = job.known
+    if known is None or known.fabric is not own:
+        known = profile(job.schedule, own)
+    slot = job.block / job.schedule.layout.chunks
+    return float(known.tail(slot, known.wire(slot, protocol, job.channels)))
 
 
 def _placed(job: Job, number: int, fabric: Fabric) -> tuple[I64, Fabric]:

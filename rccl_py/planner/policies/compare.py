@@ -14,6 +14,7 @@ from ...errors import InvalidArgument
 from ...units import format_size
 from .choice import Pick, Policy
 from .graph import Figures
+from .nccl import channels_of
 from .tuner_csv import Rule
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def rules_of(plans: list[Plan], figures: Figures) -> tuple[list[Rule], list[str]
             key = best, f"{found.algorithm}/{found.protocol}"
             lost.setdefault(key, []).append(f"{format_size(plan.size)} ({share:.0%})")
         name = _NAMES[plan.collective, found.algorithm]
-        channels = figures.nvls_channels if name.startswith("NVLS") else figures.channels
+        channels = _channels(name, found.protocol, plan.size, figures)
         rule = Rule(plan.collective, low, high, name, found.protocol)
         rule = replace(rule, channels=channels, nodes=figures.nodes, ranks=figures.ranks)
         _append(rules, rule)
@@ -149,6 +150,13 @@ def rules_of(plans: list[Plan], figures: Figures) -> tuple[list[Rule], list[str]
         for (best, instead), sizes in lost.items()
     ]
     return rules, remarks
+
+
+def _channels(name: str, protocol: str, size: float, figures: Figures) -> int:
+    """Return the channels the library would take for this size itself: all of them on AMD."""
+    if figures.arch.startswith("gfx"):
+        return figures.channels
+    return channels_of(name, protocol, size, figures)
 
 
 def _append(rules: list[Rule], rule: Rule) -> None:

@@ -105,7 +105,9 @@ def tuner_csv(rules: Iterable[Rule], comments: Iterable[str] = ()) -> str:
 def read_tuner_csv(path: str | Path) -> tuple[Rule, ...]:
     """Return the rules of a tuner file, in order. Raises FormatError with file and line."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        if not Path(path).is_file() and Path(path).exists():
+            raise FormatError(f"{path}: cannot be read: it is no plain file")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: cannot be read: {error}") from None
     rules = tuple(_rules(text, str(path)))
