@@ -21,7 +21,7 @@ from ..links.kinds import GB
 from ..topology import Topology
 from ..topology.build import gpus_of, nics_of
 
-__all__ = ["ALL", "CLASSES", "PEAK", "Band", "band_for", "bands", "class_of", "family_of",
+__all__ = ["ALL", "CLASSES", "LEAST", "PEAK", "Band", "band_for", "bands", "class_of", "family_of",
            "port_of"]  # fmt: skip
 
 CLASSES: dict[str, tuple[float, float]] = {
