@@ -187,12 +187,15 @@ def with_faster(topology: Topology, edge: tuple[str, str], factor: float) -> Top
 def test_a_faster_link_makes_no_call_slower(name, edge, factor):
     topology = MACHINES[name]()
     faster = Planner(lower(with_faster(topology, edge, factor)))
-    # A search may find one more ring, and each costs a message more a step.
-    slack = 4e-3 if name == "unequal links" else 1e-12
+    # A search may find one more ring, and each costs a message more a step; or other rings, of
+    # which fewer share a message. What such messages cost, and no more, may be lost.
+    slack = 2e-3 if name == "unequal links" else 1e-12
     for collective in COLLECTIVES:
         for block in (1, 1e4, 1e6, 1e8):
-            before, after = (p.plan(collective, block).time for p in (planner(name), faster))
-            assert after <= before * (1 + slack), (collective, block)
+            before, after = (p.plan(collective, block) for p in (planner(name), faster))
+            spent = [float((p.profile.steps * p.profile.messages).sum()) for p in (before, after)]
+            more = max(spent[1] - spent[0], 0.0) if name == "unequal links" else 0.0
+            assert after.time <= max(before.time * (1 + slack), before.time + more + 1e-15)
 
 
 @pytest.mark.parametrize("name, order", [

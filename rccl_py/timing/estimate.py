@@ -28,7 +28,7 @@ from ..links import Protocol
 from ..schedule import Outline, Phase, Pipeline, Schedule
 from .chains import slowest_chain
 from .loads import INTO, MOVED, OUT, REDUCED, SENDING, Load, Loads
-from .memory import Work
+from .memory import Work, reads_input
 from .messages import last_of
 from .strands import LONGEST
 from .timeline import Part, Timeline
@@ -169,12 +169,6 @@ def _stays(phase: Phase) -> bool:
     return all((m.rows.src == m.rows.dst).all() for m in phase.moves)
 
 
-def _reads_input(phase: Phase, schedule: Schedule) -> bool:
-    """Return whether a local phase only hands the input on: kernels read it where they need it."""
-    first_other = int(schedule.layout.output())
-    return all((m.slots(0)[0] < first_other).all() for m in phase.moves)
-
-
 def own_of(phase: Phase, schedule: Schedule) -> float:
     """Return the slots of its own that a rank copies to where they stay: its block of the output.
 
@@ -210,7 +204,7 @@ class _Parts:
         if not phase.moves:
             return
         self.rows += phase.steps * _count(phase)
-        if _stays(phase) and _reads_input(phase, self.schedule):
+        if _stays(phase) and reads_input(phase, self.schedule):
             self.own = max(self.own, own_of(phase, self.schedule))
             return
         load, fabric = self.loads.of_phase(phase), self.fabric

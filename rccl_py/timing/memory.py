@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..fabric import F64, I64, Fabric
-from ..schedule import I32, REDUCE, Phase, Rows
+from ..schedule import I32, REDUCE, Phase, Rows, Schedule
 from .messages import fans
 
-__all__ = ["STAGED", "Work", "staged", "work"]
+__all__ = ["STAGED", "Work", "reads_input", "staged", "work"]
 
 STAGED = 2.0
 """Times a byte that passes a staging buffer crosses the receiver's memory more: in and out."""
@@ -132,3 +132,9 @@ def _switched(nranks: int, r: Rows, fan: I64) -> F64:
     sent = np.bincount(r.src, weights=np.where(adds, r.count, part), minlength=nranks)
     got = np.bincount(r.dst, weights=np.where(adds, part, r.count), minlength=nranks)
     return np.asarray(sent + got, dtype=np.float64)
+
+
+def reads_input(phase: Phase, schedule: Schedule) -> bool:
+    """Return whether a local phase only hands the input on: kernels read it where they need it."""
+    first_other = int(schedule.layout.output())
+    return all((m.slots(0)[0] < first_other).all() for m in phase.moves)

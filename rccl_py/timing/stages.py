@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..fabric import BEYOND, F64, Fabric
 from ..links import Protocol
 from ..schedule import I32, Phase, Schedule
-from .memory import STAGED, Work, staged, work
+from .memory import STAGED, Work, reads_input, staged, work
 from .messages import Messages, crossing, fans, serving_many, spent
 
 __all__ = ["Stage", "Uses", "place_of", "stages", "uses"]
@@ -130,7 +130,7 @@ def stages(schedule: Schedule, fabric: Fabric, channels: int = 0) -> Iterator[St
             continue
         key = tuple(id(m.rows) for m in phase.moves)
         if not any((m.rows.src != m.rows.dst).any() for m in phase.moves):
-            if not _reads_input(phase, schedule):
+            if not reads_input(phase, schedule):
                 carried = carried.plus(work(fabric.nranks, phase), phase.steps)
             continue
         if key not in known:
@@ -142,12 +142,6 @@ def stages(schedule: Schedule, fabric: Fabric, channels: int = 0) -> Iterator[St
         carried = Work.nothing(fabric.nranks)
     if carried:
         yield _with(_nothing(fabric), 1, carried.each(fabric))
-
-
-def _reads_input(phase: Phase, schedule: Schedule) -> bool:
-    """Return whether a local phase only hands the input on: kernels read it where they need it."""
-    first_other = int(schedule.layout.output())
-    return all((m.slots(0)[0] < first_other).all() for m in phase.moves)
 
 
 def _with(stage: Stage, steps: int, memory: F64) -> Stage:
