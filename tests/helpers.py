@@ -5,14 +5,14 @@ Nothing here uses the library's own table of starts and goals: an oracle must no
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cache, reduce
 from math import gcd
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rccl_py.algorithms import ALGORITHMS, Algorithm, Recipe
+from rccl_py.algorithms import ALGORITHMS, Algorithm, Forest, Paths, Recipe
 from rccl_py.algorithms.shapes import double_binary_tree, two_level_trees
 from rccl_py.schedule import COPY, Move, Phase, Rows, Schedule, Step
 
@@ -33,18 +33,83 @@ def many_rings(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(orders, dtype=np.int32), np.array([3, 1, 2][: len(orders)], dtype=np.int32)
 
 
+def suits(row: Algorithm, n: int) -> bool:
+    """Return whether an algorithm can do n ranks: some need an even number, or a power of two."""
+    return {"even": n % 2 == 0, "power of two": n & (n - 1) == 0}.get(row.needs, True)
+
+
+def factors(n: int, most: int) -> list[int]:
+    """Return up to `most` factors of n, none of them 1 (but of 1), the largest first."""
+    primes, left = [], n
+    for p in range(2, n + 1):
+        while left % p == 0:
+            primes.append(p)
+            left //= p
+    while len(primes) > most:
+        primes = sorted([primes[0] * primes[1], *primes[2:]])
+    return sorted(primes, reverse=True) or [1]
+
+
+@cache
+def grid_of(n: int) -> np.ndarray:
+    """Return n ranks as a torus of up to three dimensions, not in rank order."""
+    return ((np.arange(n) * next(k for k in range(n // 2 + 1, n + 2) if gcd(k, n) == 1)) % n
+            ).reshape(factors(n, 3)).astype(np.int32)  # fmt: skip
+
+
+def tiers_of(n: int, g: int | None = None) -> np.ndarray:
+    """Return n ranks by up to three levels, the innermost of g where it is given."""
+    outer = factors(n // g, 2) if g else factors(n, 3)
+    return np.arange(n, dtype=np.int32).reshape([*outer, g] if g else outer)
+
+
+@cache
+def forest_of(n: int) -> Forest:
+    """Return a chain and a binary heap below every rank, two to one."""
+    place = np.arange(n)
+    chain, heap = place - 1, np.where(place, (place - 1) // 2, -1)
+    trees = []
+    for root in range(n):
+        rank = (place + root) % n
+        for shape in (chain, heap):
+            parents = np.full(n, -1, dtype=np.int32)
+            parents[rank[1:]] = rank[shape[1:]]
+            trees.append(parents)
+    return Forest(np.array(trees, dtype=np.int32), np.tile([2, 1], n).astype(np.int32))
+
+
+@cache
+def paths_of(n: int) -> Paths:
+    """Return a direct way for two thirds of every block and a relayed one for the rest."""
+    ways, weights = [], []
+    for i in range(n):
+        for j in range(n):
+            relay = next((v for v in ((i + j + k) % n for k in range(n)) if v not in (i, j)), None)
+            if i != j and relay is None:
+                ways.append([i, j])
+                weights.append(3)
+            elif i != j:
+                ways += [[i, j], [i, relay, j]]
+                weights += [2, 1]
+    ptr = np.cumsum([0, *map(len, ways)])
+    rank = np.array([r for way in ways for r in way], dtype=np.int32)
+    return Paths(ptr.astype(np.int64), rank, np.array(weights, dtype=np.int32), 3)
+
+
 def recipe_of(n: int, root: int = 0, g: int | None = None, pieces: int = 1, *,
               one_ring: bool = False) -> Recipe:  # fmt: skip
     """Return a recipe for n ranks in nodes of g (None: one level), with several unequal rings."""
     orders, weights = many_rings(n)
     if one_ring:
         orders, weights = np.arange(n, dtype=np.int32)[None, :], np.ones(1, dtype=np.int32)
+    found = {"grid": grid_of(n), "tiers": tiers_of(n, g), "forest": forest_of(n),
+             "paths": paths_of(n)}  # fmt: skip
     if g is None:
-        return Recipe(n, root, orders, weights, double_binary_tree(n), pieces=pieces)
+        return Recipe(n, root, orders, weights, double_binary_tree(n), pieces=pieces, **found)
     nodes = np.arange(n, dtype=np.int32).reshape(-1, g)
     local, local_weights = many_rings(g)
     return Recipe(n, root, orders, weights, two_level_trees(nodes, np.arange(g), n), nodes, local,
-                  local_weights, pieces)  # fmt: skip
+                  local_weights, pieces, **found)  # fmt: skip
 
 
 def divisors(n: int) -> list[int]:

@@ -7,7 +7,18 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from helpers import built, column, divisors, is_right, mixes, of_steps, recipe_of, step_of, steps_of
+from helpers import (
+    built,
+    column,
+    divisors,
+    is_right,
+    mixes,
+    of_steps,
+    recipe_of,
+    step_of,
+    steps_of,
+    suits,
+)
 
 from rccl_py.algorithms import ALGORITHMS, Algorithm
 from rccl_py.check import check, check_hashes, check_steps
@@ -19,7 +30,9 @@ PIECES = 3
 
 
 def recipes(row: Algorithm, n: int):
-    """Yield recipes for n: roots at both ends and inside, every size of node."""
+    """Yield recipes for n: roots at both ends and inside, every size of node; none if it cannot."""
+    if not suits(row, n):
+        return
     roots = sorted({0, n // 2, n - 1})
     if not row.two_level:
         rooted = row.collective in ("broadcast", "reduce", "gather", "scatter")
@@ -45,7 +58,10 @@ def test_every_schedule_passes_the_exact_check_for_every_n_from_1_to_33(row):
 def test_all_ranks_reduce_in_the_same_order_for_every_n_from_1_to_33(row):
     rng = np.random.default_rng(1)
     for n in range(1, 34):
-        recipe = list(recipes(row, n))[n // 2 % len(list(recipes(row, n)))]
+        every = list(recipes(row, n))
+        if not every:
+            continue
+        recipe = every[n // 2 % len(every)]
         assert check_hashes(row.build(recipe), rng), n
 
 
@@ -247,7 +263,7 @@ def test_the_check_refuses_what_breaks_an_invariant_or_gives_a_wrong_result_and_
     rng = np.random.default_rng([ord(c) for c in row.name])
     refusals = 0
     for _ in range(MUTANTS):
-        n = int(rng.choice([2, 3, 4, 6]))
+        n = int(rng.choice([k for k in (2, 3, 4, 6) if suits(row, k)]))
         g = int(rng.choice(divisors(n))) if row.two_level else None
         pieces = int(rng.choice([1, 2])) if row.pieces > 1 else 1
         recipe = recipe_of(n, int(rng.integers(n)), g, pieces, one_ring=bool(rng.random() < 0.7))

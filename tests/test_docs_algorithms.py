@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import forest_of, grid_of, paths_of, suits, tiers_of
 
 from rccl_py.algorithms import ALGORITHMS, Algorithm, Recipe
 from rccl_py.algorithms.shapes import double_binary_tree, identity_order, two_level_trees
@@ -49,6 +50,9 @@ NAMES = {
     "max": max,
     "set_bits": set_bits,
     "largest_subtree": largest_subtree,
+    "sum": sum,
+    "prod": math.prod,
+    "len": len,
 }
 
 
@@ -75,11 +79,13 @@ ROWS = table()
 def recipe_of(n: int, g: int | None, pieces: int, root: int) -> Recipe:
     """Return a recipe with one ring; g None: one level."""
     one, weight = identity_order(n), np.ones(1, dtype=np.int32)
+    found = {"grid": grid_of(n), "tiers": tiers_of(n, g), "forest": forest_of(n),
+             "paths": paths_of(n)}  # fmt: skip
     if g is None:
-        return Recipe(n, root, one, weight, double_binary_tree(n), pieces=pieces)
+        return Recipe(n, root, one, weight, double_binary_tree(n), pieces=pieces, **found)
     nodes = np.arange(n, dtype=np.int32).reshape(-1, g)
     trees = two_level_trees(nodes, np.arange(g), n)
-    return Recipe(n, root, one, weight, trees, nodes, identity_order(g), weight, pieces)
+    return Recipe(n, root, one, weight, trees, nodes, identity_order(g), weight, pieces, **found)
 
 
 def emitted(schedule: Schedule) -> list[float]:
@@ -105,7 +111,7 @@ def emitted(schedule: Schedule) -> list[float]:
 
 def shapes(algorithm: Algorithm) -> list[tuple[int, int | None]]:
     """Return the (n, g) an algorithm is tried on; the tree also on trees over nodes."""
-    flat: list[tuple[int, int | None]] = [(n, None) for n in RANKS]
+    flat: list[tuple[int, int | None]] = [(n, None) for n in RANKS if suits(algorithm, n)]
     nested = [(n, g) for n in RANKS for g in range(2, n // 2 + 1) if n % g == 0]
     if algorithm.two_level:
         return [*nested]
@@ -125,7 +131,16 @@ def test_the_table_gives_the_steps_and_bytes_of_the_schedule(algorithm: Algorith
         for p in {1, min(3, algorithm.pieces)}:
             for root in {0, n - 1} if rooted else {0}:
                 schedule = algorithm.build(recipe_of(n, g, p, root))
-                values = {"n": n, "g": g or 1, "N": n // (g or 1), "p": p, "k": 1, **NAMES}
+                values = {
+                    "n": n,
+                    "g": g or 1,
+                    "N": n // (g or 1),
+                    "p": p,
+                    "k": 1,
+                    "d": grid_of(n).shape,
+                    "t": tiers_of(n).shape,
+                    **NAMES,
+                }
                 found = emitted(schedule)
                 wanted = [eval(f, {"__builtins__": {}}, values) for f in formulas] if n > 1 else [
                     0, 0, 0, found[3]]  # fmt: skip

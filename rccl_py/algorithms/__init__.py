@@ -13,10 +13,10 @@ from functools import partial
 
 from ..schedule import Schedule
 from . import alltoall, hierarchical, rooted, split, trees
-from .recipe import Recipe
+from .recipe import Forest, Paths, Recipe
 from .split import CIRCULANT, DIRECT, NVLS, RING
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Recipe", "algorithms_of"]
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Forest", "Paths", "Recipe", "algorithms_of"]
 
 
 _EVERY = ("LL", "LL128", "Simple")
@@ -60,7 +60,8 @@ class Algorithm:
     protocols: those it can travel by.
     rows(n, g): about how many distinct rows the
     schedule has on n ranks, g a node (repeats of a phase count once), so that a planner knows
-    what not to enumerate.
+    what not to enumerate. needs: what else of the recipe or of n it cannot do without: "grid",
+    "tiers", "forest", "paths", "even" (n), "power of two" (n), or nothing.
     """
 
     collective: str
@@ -72,6 +73,7 @@ class Algorithm:
     rows: Callable[[int, int], float] = _square
     switched: bool = False
     protocols: tuple[str, ...] = _EVERY
+    needs: str = ""
 
 
 def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:

@@ -9,11 +9,39 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ..schedule import I32, Layout, Outline, Phase, Pipeline, Schedule
 from .flat import Ints
 
-__all__ = ["Recipe", "Shares", "scheduled", "shares_of"]
+__all__ = ["Forest", "Paths", "Recipe", "Shares", "scheduled", "shares_of"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Forest:
+    """Weighted out-trees over all ranks, found for one machine.
+
+    parents : int32[T, n], -1 at the root of a tree; a rank may be the root of several trees, or
+    of none. weights : int32[T], the relative amount of data each carries.
+    """
+
+    parents: I32
+    weights: I32
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Paths:
+    """The ways the blocks of an alltoall take through ranks, found for one machine.
+
+    Path q visits rank[ptr[q]:ptr[q + 1]], from the sender to the receiver, and carries weight[q]
+    of the `total` shares of that pair's block. ptr : int64[Q + 1], rank : int32[ptr[Q]],
+    weight : int32[Q]; the weights of every pair of different ranks add up to total.
+    """
+
+    ptr: npt.NDArray[np.int64]
+    rank: I32
+    weight: I32
+    total: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +53,10 @@ class Recipe:
     an unrooted collective uses. nodes : int32[N, g] or None, the ranks of every scale-up domain
     where all have the same number. local_rings : int32[k, g] and local_weights, rings inside a
     node. pieces: parts a pipelined algorithm cuts the data into.
+
+    What only some machines have, None elsewhere: grid : int32[d_0, d_1, ...], the ranks where they
+    stand in a torus; tiers : int32[g_L, ..., g_1, g_0], the ranks by nested levels of the
+    machine, the outermost first (pods, nodes, ranks of a node); forest and paths, as synthesised.
     """
 
     n: int
@@ -36,6 +68,10 @@ class Recipe:
     local_rings: I32 | None = None
     local_weights: I32 | None = None
     pieces: int = 1
+    grid: I32 | None = None
+    tiers: I32 | None = None
+    forest: Forest | None = None
+    paths: Paths | None = None
     memo: dict[str, list[Phase]] = field(default_factory=dict)
 
     def piece(self, key: str, make: Callable[[], Iterable[Phase]]) -> list[Phase]:

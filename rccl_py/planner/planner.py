@@ -33,6 +33,12 @@ __all__ = ["Planner"]
 
 _PIECES = (1, 2, 4, 8, 16, 64)
 _KEPT_PLANS = 512  # the same call again needs no planning
+_NEEDS = {
+    "grid": "no torus joins these ranks",
+    "tiers": "no levels of equal groups",
+    "forest": "no forest was synthesised for this machine",
+    "paths": "no paths were synthesised for this machine",
+}
 _ROWS = 1 << 18  # a schedule of more rows than this is not enumerated to plan with
 _ROWS_BLOCKS = 1 << 23  # collectives of n blocks a rank move n * n of them, whatever they do
 
@@ -162,11 +168,24 @@ class Planner:
             return "no switch here adds up and multicasts" if n > 2 else "two ranks"
         if algorithm.switched and not algorithm.two_level and not self._one_domain():
             return "more than one scale-up domain"
+        if algorithm.needs:
+            missing = self._missing(algorithm.needs)
+            if missing:
+                return missing
         limit = _ROWS if algorithm.collective == "allreduce" else _ROWS_BLOCKS
         rows = algorithm.rows(n, n if self.nodes is None else self.nodes.shape[1])
         if rows > limit:
             return f"not timed: about {rows:.2g} messages, over the limit of {limit}"
         return ""
+
+    def _missing(self, need: str) -> str:
+        """Return why this machine, or its number of ranks, has not what an algorithm needs."""
+        n = self.fabric.nranks
+        if need == "even":
+            return "" if n % 2 == 0 else "an odd number of ranks"
+        if need == "power of two":
+            return "" if n & (n - 1) == 0 else "a number of ranks that is no power of two"
+        return "" if getattr(self.recipe(), need) is not None else _NEEDS[need]
 
     def _one_domain(self) -> bool:
         return self.nodes is not None and len(self.nodes) == 1
