@@ -41,11 +41,17 @@ $(VENV)/.lint: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet -e '.[mpi,lint]'
 	@touch $@
 
+# Both at once, for CI: one look at the index, one build.
+$(VENV)/.all: $(VENV)/.made setup.py pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[mpi,test,plot,lint]' build
+	@$(BIN)/python -m compileall -q rccl_py
+	@touch $(VENV)/.run $(VENV)/.lint $(VENV)/.test $@
+
 run: $(VENV)/.run  ## 8 processes under mpirun: allreduce on mi300x-8, 8 B to 64 MiB, data checked
 	@$(BIN)/mpirun -np 8 $(BIN)/rccl-perf allreduce --topology mi300x-8 -b 8 -e 64M -f 2
 
-test: $(VENV)/.test  ## the whole test suite, mpirun tests included
-	$(BIN)/python -m pytest tests
+test: $(VENV)/.test  ## the whole test suite, mpirun tests included, on two cores
+	$(BIN)/python -m pytest tests -n 2 --dist loadgroup --no-loadscope-reorder
 
 torch: $(VENV)/.test  ## tests with CPU tensors; installs torch, which takes minutes
 	$(BIN)/python -m pip install --quiet torch==2.13.0

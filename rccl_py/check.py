@@ -7,7 +7,6 @@ which ranks have contributed to it; nothing twice, nothing missing, nothing of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
 
@@ -22,6 +21,8 @@ from .schedule import COPY, I32, REDUCE, Layout, Phase, Schedule, Step
 __all__ = ["alias_map", "check", "check_hashes", "check_steps"]
 
 U64 = npt.NDArray[np.uint64]
+
+_CELLS = 1 << 20  # words of a result compared at a time: bounds memory, not results
 
 
 def _fail(schedule: Schedule, rule: str, where: str, what: str) -> ScheduleError:
@@ -216,15 +217,19 @@ def _merge(schedule: Schedule) -> Any:
     return merge
 
 
-def _moved(schedule: Schedule, alias: npt.NDArray[np.int32] | None) -> Any:
-    """Yield the schedule's steps, on aliased slots when the call is in place."""
-    for step in schedule:
-        if alias is None:
-            yield step
-            continue
-        src, src_slot, dst, dst_slot, op = slots_of(step)
-        one = np.ones(len(src), dtype=np.int32)
-        yield Step(src, dst, alias[src, src_slot], alias[dst, dst_slot], one, op, 0 * one)
+def _placed(step: Step, place: npt.NDArray[np.int32]) -> Step:
+    """Return the step with each slot where it lies when the call is in place."""
+    src, src_slot, dst, dst_slot, op = slots_of(step)
+    one = np.ones(len(src), dtype=np.int32)
+    return Step(src, dst, place[src, src_slot], place[dst, dst_slot], one, op, one)
+
+
+def _in_place(start: U64, place: npt.NDArray[np.int32]) -> U64:
+    """Return the values an in-place call starts with, from those out of place."""
+    inside = np.zeros_like(start)
+    rank, slot = np.nonzero(start[..., 0])
+    inside[rank, place[rank, slot]] = start[rank, slot]
+    return inside
 
 
 def _check_goal(
@@ -232,27 +237,33 @@ def _check_goal(
 ) -> None:
     n, layout = schedule.nranks, schedule.layout
     goals = spec.goals(n, schedule.root)
-    origins: Iterable[Iterable[int]] = [range(n)] if spec.reduces else (
-        [spec.origin(part, n, schedule.root)] for part in range(int(goals.max()) + 1))  # fmt: skip
-    who = np.array([_contributors(n, ranks) for ranks in origins])
-    position = np.arange(layout.chunks)
-    for rank in range(n):
-        block = np.flatnonzero(goals[rank] >= 0)
+    who, position = _contributors(schedule, spec, goals), np.arange(layout.chunks)
+    ranks, blocks = np.nonzero(goals >= 0)
+    step = max(1, _CELLS // (layout.chunks * buf.shape[2]))
+    for start in range(0, len(ranks), step):
+        rank, block = ranks[start : start + step], blocks[start : start + step]
         part = goals[rank, block]
         slot = layout.output(block)[:, None] + position
-        got = buf[rank, slot if alias is None else alias[rank, slot]]
+        got = buf[rank[:, None], slot if alias is None else alias[rank[:, None], slot]]
         bad = got[..., 0] != part[:, None] * layout.chunks + position + 1
         bad |= (got[..., 1:] != who[0 * part if spec.reduces else part][:, None]).any(axis=2)
         if bad.any():
             first = _first(bad.any(axis=1))
             what = f"output block {block[first]} does not hold part {part[first]} with every "
-            raise _fail(schedule, "its goal", f"rank {rank}", what + "contribution")
+            raise _fail(schedule, "its goal", f"rank {rank[first]}", what + "contribution")
 
 
-def _contributors(n: int, ranks: Any) -> U64:
-    words = np.zeros(-(-n // 64), dtype=np.uint64)
-    for rank in ranks:
-        words[rank // 64] |= np.uint64(1) << np.uint64(rank % 64)
+def _contributors(schedule: Schedule, spec: Collective, goals: npt.NDArray[np.integer]) -> U64:
+    """Return the ranks behind each part as bits: uint64[parts, words], one for all of a sum."""
+    n = schedule.nranks
+    if spec.reduces:
+        origins, part = np.arange(n), np.zeros(n, dtype=np.int64)
+    else:
+        part = np.arange(int(goals.max()) + 1)
+        origins = np.array([spec.origin(int(p), n, schedule.root) for p in part], dtype=np.int64)
+    words = np.zeros((int(part.max()) + 1, -(-n // 64)), dtype=np.uint64)
+    bit = np.uint64(1) << (origins % 64).astype(np.uint64)
+    np.bitwise_or.at(words, (part, origins // 64), bit)
     return words
 
 
@@ -274,20 +285,24 @@ def check(schedule: Schedule, *, steps: bool = True) -> None:
     """
     if steps:
         check_steps(schedule)
-    spec = COLLECTIVES[schedule.collective]
-    buf = _symbols(schedule, spec)
-    execute(schedule, buf, _merge(schedule))
+    spec, merge = COLLECTIVES[schedule.collective], _merge(schedule)
+    buf, place = _symbols(schedule, spec), alias_map(schedule)
+    inside = None if place is None else _in_place(buf, place)
+    refused: ScheduleError | None = None
+    for step in schedule:
+        execute((step,), buf, merge)
+        if place is None or inside is None or refused is not None:
+            continue
+        try:
+            execute((_placed(step, place),), inside, merge)
+        except ScheduleError as error:  # told after what is wrong out of place
+            refused = error
     _check_goal(schedule, spec, buf, None)
     _check_absent(schedule, spec, buf)
-    alias = alias_map(schedule)
-    if alias is not None:
-        inside = _symbols(schedule, spec)
-        start = inside.copy()
-        inside[...] = 0
-        rank, slot = np.nonzero(start[..., 0])
-        inside[rank, alias[rank, slot]] = start[rank, slot]
-        execute(_moved(schedule, alias), inside, _merge(schedule))
-        _check_goal(schedule, spec, inside, alias)
+    if refused is not None:
+        raise refused
+    if inside is not None:
+        _check_goal(schedule, spec, inside, place)
 
 
 def check_hashes(schedule: Schedule, rng: np.random.Generator) -> bool:

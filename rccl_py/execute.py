@@ -53,8 +53,10 @@ def execute(
         if travel is not None:
             far = src != dst
             moved[far] = travel(moved[far])
-        reduces = op != COPY
-        if reduces.any():
-            to = dst[reduces], dst_slot[reduces]
-            moved[reduces] = combine(buf[to], moved[reduces])
+        reduces = np.count_nonzero(op)
+        if 0 < reduces == len(op):
+            moved = combine(buf[dst, dst_slot], moved)
+        elif reduces:
+            some = op != COPY
+            moved[some] = combine(buf[dst[some], dst_slot[some]], moved[some])
         buf[dst, dst_slot] = moved

@@ -119,7 +119,11 @@ class Phase:
 
 
 def _column(value: npt.ArrayLike, length: int) -> I32:
-    column = np.array(np.broadcast_to(np.asarray(value, dtype=np.int32), (length,)))
+    column = np.array(value, dtype=np.int32)
+    if not column.ndim:
+        column = np.full(length, column)
+    elif len(column) != length:
+        column = np.array(np.broadcast_to(column, (length,)))
     column.flags.writeable = False
     return column
 

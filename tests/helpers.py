@@ -38,6 +38,13 @@ def suits(row: Algorithm, n: int) -> bool:
     return {"even": n % 2 == 0, "power of two": n & (n - 1) == 0}.get(row.needs, True)
 
 
+def fits(row: Algorithm, recipe: Recipe) -> bool:
+    """Return whether a recipe, as a planner makes it, has what an algorithm needs."""
+    needs = row.needs
+    return suits(row, recipe.n) and (not hasattr(recipe, needs)
+                                     or getattr(recipe, needs) is not None)  # fmt: skip
+
+
 def factors(n: int, most: int) -> list[int]:
     """Return up to `most` factors of n, none of them 1 (but of 1), the largest first."""
     primes, left = [], n
@@ -102,8 +109,9 @@ def recipe_of(n: int, root: int = 0, g: int | None = None, pieces: int = 1, *,
     orders, weights = many_rings(n)
     if one_ring:
         orders, weights = np.arange(n, dtype=np.int32)[None, :], np.ones(1, dtype=np.int32)
-    found = {"grid": grid_of(n), "tiers": tiers_of(n, g), "forest": forest_of(n),
-             "paths": paths_of(n)}  # fmt: skip
+    found: dict[str, Any] = {"grid": grid_of(n), "tiers": tiers_of(n, g)}
+    if n <= 256:  # larger ones, of n^2 entries, are for tests of their own
+        found |= {"forest": forest_of(n), "paths": paths_of(n)}
     if g is None:
         return Recipe(n, root, orders, weights, double_binary_tree(n), pieces=pieces, **found)
     nodes = np.arange(n, dtype=np.int32).reshape(-1, g)

@@ -42,7 +42,19 @@ def largest_subtree(n: int) -> int:
     return max(n - top, top // 2)
 
 
+def moves(n: int, radix: int) -> int:
+    """Return the digits other than 0 of 1, 2, ..., n-1 in a base together."""
+    return sum(d // radix**k % radix > 0 for d in range(n) for k in range(n.bit_length()))
+
+
+def side(n: int) -> int:
+    """Return the largest factor of n up to its square root."""
+    return max(k for k in range(1, math.isqrt(n) + 1) if n % k == 0)
+
+
 NAMES = {
+    "moves": moves,
+    "side": side,
     "ceil": math.ceil,
     "floor": math.floor,
     "log2": math.log2,

@@ -12,7 +12,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..schedule import Schedule
-from . import alltoall, hierarchical, rooted, split, trees
+from . import (
+    alltoall,
+    alltoall_torus,
+    binomial,
+    both_ways,
+    bucket,
+    doubling,
+    forest,
+    hierarchical,
+    levels,
+    neighbour,
+    pat,
+    paths,
+    rooted,
+    split,
+    swing,
+    trees,
+)
 from .recipe import Forest, Paths, Recipe
 from .split import CIRCULANT, DIRECT, NVLS, RING
 
@@ -27,6 +44,10 @@ def _linear(n: int, _g: int) -> float:
     return n
 
 
+def _nested(n: int, g: int) -> float:
+    return 2 * n * (g + 2 * math.sqrt(n / g))  # of three levels, the outer two alike
+
+
 def _on_heads(n: int, g: int) -> float:
     return n * max(1.0, g / 8)  # every rank of a node leads a pair of trees
 
@@ -35,12 +56,32 @@ def _square(n: int, _g: int) -> float:
     return n * n
 
 
+def _two_squares(n: int, _g: int) -> float:
+    return 2 * n * n
+
+
+def _torus_rows(n: int, _g: int) -> float:
+    return float(3.4 * n ** (7 / 3))  # of three equal dimensions
+
+
 def _cube(n: int, _g: int) -> float:
     return n**3 / 2
 
 
 def _log(n: int, _g: int) -> float:
     return n * math.log2(n + 1)
+
+
+def _halving(n: int, _g: int) -> float:
+    return 2 * n * math.log2(n + 1)
+
+
+def _on_torus(n: int, _g: int) -> float:
+    return 36 * n  # six stages of six colours
+
+
+def _on_torus_log(n: int, _g: int) -> float:
+    return 12 * n * math.log2(n + 1)  # six copies
 
 
 def _square_log(n: int, _g: int) -> float:
@@ -102,7 +143,7 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
         f"hier-{inside.name}-{between.name}",
         "hier",
         partial(build, inside, between),
-        pieces=16 if collective == "allreduce" else 4,
+        pieces=64,
         two_level=True,
         rows=_two_stage if collective == "allreduce" else _square,
         switched=inside is NVLS,
@@ -110,7 +151,43 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
     )
 
 
+def _levels(collective: str, inner: split.Halves, outer: split.Halves) -> Algorithm:
+    build = {
+        "allreduce": levels.allreduce,
+        "reduce_scatter": levels.reduce_scatter,
+        "allgather": levels.allgather,
+    }[collective]
+    return Algorithm(
+        collective,
+        f"levels-{inner.name}-{outer.name}",
+        "hier",
+        partial(build, inner, outer),
+        pieces=64,
+        rows=_nested if collective == "allreduce" else _square,
+        needs="tiers",
+    )
+
+
 _HALVES = (RING, DIRECT, CIRCULANT)
+_Flat = tuple[str, str, Callable[[Recipe], Schedule], Callable[[int, int], float], str]
+_FLAT: tuple[_Flat, ...] = (  # collective, name and family, generator, rows, needs
+    ("allreduce", "both-ways", both_ways.allreduce, _linear, ""),
+    ("allreduce", "recursive-doubling", doubling.recursive_doubling, _halving, ""),
+    ("allreduce", "halving-doubling", doubling.halving_doubling, _halving, ""),
+    ("allreduce", "swing", swing.allreduce, _on_torus_log, "power of two"),
+    ("allreduce", "bucket", bucket.allreduce, _on_torus, "grid"),
+    ("reduce_scatter", "both-ways", both_ways.reduce_scatter, _linear, ""),
+    ("reduce_scatter", "recursive-halving", doubling.reduce_scatter, _log, "power of two"),
+    ("reduce_scatter", "bucket", bucket.reduce_scatter, _square, "grid"),
+    ("reduce_scatter", "neighbour", neighbour.reduce_scatter, _square, "even"),
+    ("reduce_scatter", "pat", pat.reduce_scatter, _square, ""),
+    ("allgather", "both-ways", both_ways.allgather, _linear, ""),
+    ("allgather", "recursive-doubling", doubling.allgather, _log, "power of two"),
+    ("allgather", "bucket", bucket.allgather, _square, "grid"),
+    ("allgather", "neighbour", neighbour.allgather, _square, "even"),
+    ("allgather", "pat", pat.allgather, _square, ""),
+)
+_ON_LEVELS = ((DIRECT, DIRECT), (DIRECT, CIRCULANT), (CIRCULANT, CIRCULANT))
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", RING, "ring"),
@@ -148,11 +225,53 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(_split("allgather", h, h.name) for h in _HALVES),
     *(_two_level("allgather", i, b) for i in (DIRECT, RING) for b in _HALVES),
+    *(
+        Algorithm(collective, name, name, build, 4 if name == "pat" else 1, rows=rows, needs=needs)
+        for collective, name, build, rows, needs in _FLAT
+    ),
+    *(
+        _levels(collective, inner, outer)
+        for collective in ("allreduce", "reduce_scatter", "allgather")
+        for inner, outer in _ON_LEVELS
+    ),
+    *(
+        Algorithm(name, kind, "forest", build, pieces=64, rows=rows, needs="forest")
+        for name, kind, build, rows in (
+            ("allreduce", "forest", forest.allreduce, _square),
+            ("reduce_scatter", "forest", forest.reduce_scatter, _square),
+            ("allgather", "forest", forest.allgather, _square),
+            ("broadcast", "arborescences", forest.broadcast, _linear),
+            ("reduce", "arborescences", forest.reduce, _linear),
+        )
+    ),
     Algorithm("alltoall", "direct", "direct", alltoall.direct),
     Algorithm("alltoall", "pairwise", "pairwise", alltoall.pairwise),
     Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=_cube),
-    Algorithm("alltoall", "bruck", "bruck", alltoall.bruck, rows=_square_log),
-    Algorithm("alltoall", "hier-direct-direct", "hier", alltoall.hierarchical, two_level=True),
+    *(
+        Algorithm("alltoall", name, "bruck", partial(alltoall.bruck, name, radix), rows=_square_log)
+        for name, radix in (("bruck", 2), ("bruck-4", 4), ("bruck-8", 8))
+    ),
+    Algorithm("alltoall", "grid", "grid", alltoall.grid, pieces=16, rows=_two_squares),
+    Algorithm(
+        "alltoall",
+        "hier-direct-direct",
+        "hier",
+        alltoall.hierarchical,
+        pieces=64,
+        two_level=True,
+        rows=_two_squares,
+    ),
+    Algorithm("alltoall", "hier-direct-pairwise", "hier", alltoall.in_turn, two_level=True),
+    Algorithm(
+        "alltoall",
+        "torus",
+        "torus",
+        alltoall_torus.torus,
+        pieces=16,
+        rows=_torus_rows,
+        needs="grid",
+    ),
+    Algorithm("alltoall", "paths", "paths", paths.alltoall, pieces=64, needs="paths"),
     *(
         Algorithm(name, kind, kind, partial(build, kind, shape), pieces=64, rows=_linear)
         for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
@@ -197,6 +316,24 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ),
     Algorithm(
         "scatter", "hier-direct-direct", "hier", hierarchical.scatter, two_level=True, rows=_linear
+    ),
+    *(
+        Algorithm(name, "binomial", "binomial", build, rows=_linear)
+        for name, build in (
+            ("broadcast", binomial.broadcast),
+            ("reduce", binomial.reduce),
+            ("gather", binomial.gather),
+            ("scatter", binomial.scatter),
+        )
+    ),
+    Algorithm("broadcast", "scatter-ring", "ring", binomial.ring_broadcast, rows=_linear),
+    Algorithm("reduce", "ring-gather", "ring", binomial.ring_reduce, rows=_linear),
+    *(
+        Algorithm(name, kind, "nvls", build, rows=_linear, switched=True, protocols=_SWITCHED)
+        for name, kind, build in (
+            ("broadcast", "multicast", binomial.multicast),
+            ("reduce", "nvls", binomial.switched_reduce),
+        )
     ),
 )
 

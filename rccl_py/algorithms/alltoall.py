@@ -5,15 +5,18 @@ Owns how blocks cross. Block j of rank r's input ends as block r of rank j's out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
-from ..schedule import COPY, Layout, Move, Phase, Schedule, at, rows
-from .flat import local_copy
-from .recipe import Recipe, scheduled
+from ..schedule import I32, Layout, Move, Phase, Pipeline, Schedule, at, pipeline, rows, together
+from .flat import Ints, local_copy
+from .recipe import Recipe, scheduled, spaced
 
-__all__ = ["bruck", "direct", "hierarchical", "pairwise", "ring"]
+__all__ = ["bruck", "direct", "grid", "hierarchical", "in_turn", "pairwise", "ring"]
 
 
 def _own_block(n: int, layout: Layout) -> Phase:
@@ -73,31 +76,49 @@ def ring(recipe: Recipe) -> Schedule:
     return scheduled("alltoall", "ring", recipe, layout, 1, phases)
 
 
-def bruck(recipe: Recipe) -> Schedule:
-    """Return the alltoall in ceil(log2 n) steps: blocks move by the set bits of their distance.
+def _digits(n: int, radix: int) -> I32:
+    """Return the digits of 0..n-1, the lowest first: int32[k, n], k >= 1."""
+    digits = [np.arange(n) % radix]
+    while radix ** len(digits) < n:
+        digits.append(np.arange(n) // radix ** len(digits) % radix)
+    return np.array(digits, dtype=np.int32)
 
-    Scratch block d holds the block that has d places to go in all; bit k moves it 2^k on.
+
+def bruck(name: str, radix: int, recipe: Recipe) -> Schedule:
+    """Return the alltoall in ceil(log(n) / log(radix)) steps: blocks move by digits of distance.
+
+    A block that has d places to go in all moves by j * radix^k at step k, if j is digit k of d.
+    It leaves the input at its first move and lands in the output at its last; in between it waits
+    in scratch block d or n + d, in turn: a step never overwrites what it still reads.
     """
-    n, layout = recipe.n, Layout(1, recipe.n, recipe.n, 2 * recipe.n)
-    ranks, distance = np.arange(n), np.arange(1, n)
+    n = recipe.n
+    digit = _digits(n, radix)
+    moves = np.cumsum(digit > 0, axis=0)  # of every distance, up to and with each step
+    layout = Layout(1, n, n, min(2, max(int(moves[-1].max()) - 1, 0)) * n)
+
+    def step(k: int) -> Phase:
+        far = np.flatnonzero(digit[k])
+        far = far[np.argsort(digit[k, far], kind="stable")]  # rows of one message lie together
+        starts = np.flatnonzero(np.diff(digit[k, far], prepend=0))
+        rank, d = (np.concatenate(parts) for parts in zip(*(
+            (np.repeat(np.arange(n), len(some)), np.tile(some, n))
+            for some in np.split(far, starts[1:])
+        )))  # fmt: skip
+        first, last = moves[k, d] == 1, moves[k, d] == moves[-1, d]
+        gone = d % radix**k  # how far the lower digits have brought it
+        origin, to = (rank - gone) % n, (rank + digit[k, d] * radix**k) % n
+        held = layout.scratch_block(d + n * (moves[k, d] % 2))
+        wait = layout.scratch_block(d + n * ((moves[k, d] + 1) % 2))
+        leaves = np.where(first, layout.input((rank + d) % n), held)
+        lands = np.where(last, layout.output(origin), wait)
+        return Phase((at(rows(rank, to), leaves, lands),))
 
     def phases() -> Iterator[Phase]:
         yield _own_block(n, layout)
-        if n == 1:
-            return
-        r, d = (a.ravel() for a in np.meshgrid(ranks, distance, indexing="ij"))
-        yield local_copy(r, layout.input((r + d) % n), layout.scratch_block(d), 1)
-        for k in range(int(n - 1).bit_length()):
-            far = distance[(distance >> k) & 1 == 1]
-            r, d = (a.ravel() for a in np.meshgrid(ranks, far, indexing="ij"))
-            moved = rows(r, (r + (1 << k)) % n, op=COPY)
-            # Land in the other half, then swap back: a step never overwrites what it still reads.
-            yield Phase((at(moved, layout.scratch_block(d), layout.scratch_block(n + d)),))
-            yield local_copy(r, layout.scratch_block(n + d), layout.scratch_block(d), 1)
-        r, d = (a.ravel() for a in np.meshgrid(ranks, distance, indexing="ij"))
-        yield local_copy(r, layout.scratch_block(d), layout.output((r - d) % n), 1)
+        if n > 1:
+            yield from (step(k) for k in range(len(digit)))
 
-    return scheduled("alltoall", "bruck", recipe, layout, 1, phases)
+    return scheduled("alltoall", name, recipe, layout, 1, phases)
 
 
 def hierarchical(recipe: Recipe) -> Schedule:
@@ -106,32 +127,88 @@ def hierarchical(recipe: Recipe) -> Schedule:
     Rank (a, l) gives its peer (a, r) every block for a rank (b, r); (a, r) then sends node b's
     (b, r) the g blocks of its whole node in one message. Scratch block b * g + l at (a, r) is
     (a, l)'s block for (b, r), so what crosses is contiguous at both ends where a node's ranks are
-    numbered in a row; else it is g rows of one message.
+    numbered in a row, and blocks are whole; else it is g rows of one message. Of pieces one is
+    inside while another crosses.
     """
     assert recipe.nodes is not None  # the registry offers this only where nodes are even
-    nodes = recipe.nodes
+    return _two_hops("hier-direct-direct", recipe.nodes, recipe)
+
+
+def grid(recipe: Recipe) -> Schedule:
+    """Return the same on a grid as nearly square as n allows: along the rows, then the columns.
+
+    About 2 sqrt(n) messages a rank instead of n - 1, each of sqrt(n) blocks. The numbers of rows
+    and of columns are factors of n: a prime number of ranks is one row.
+    """
+    n = recipe.n
+    height = next(k for k in range(math.isqrt(n), 0, -1) if n % k == 0)
+    return _two_hops("grid", np.arange(n, dtype=np.int32).reshape(height, -1), recipe)
+
+
+def _two_hops(name: str, nodes: Ints, recipe: Recipe) -> Schedule:
+    """Return the alltoall along the rows of nodes : int[N, g], then along its columns."""
     count, g = nodes.shape
-    layout = Layout(1, recipe.n, recipe.n, recipe.n)
-    together = g if (np.diff(nodes, axis=1) == 1).all() else 1  # blocks a row
+    layout = Layout(recipe.pieces, recipe.n, recipe.n, recipe.n)
+    unit = replace(layout, chunks=1)  # of the blocks of one piece
+    # Blocks a row: of a whole one the next block's follows, of a piece it does not.
+    wide = g if recipe.pieces == 1 and (np.diff(nodes, axis=1) == 1).all() else 1
 
     def inside(k: int) -> Move:
-        a, side, b = (
-            x.ravel()
-            for x in np.meshgrid(np.arange(count), np.arange(g), np.arange(count), indexing="ij")
-        )
+        each = np.arange(count), np.arange(g), np.arange(count)
+        a, side, b = (x.ravel() for x in np.meshgrid(*each, indexing="ij"))
         rail = (side + k) % g
-        slots = layout.input(nodes[b, rail]), layout.scratch_block(b * g + side)
+        slots = unit.input(nodes[b, rail]), unit.scratch_block(b * g + side)
         return at(rows(nodes[a, side], nodes[a, rail]), *slots)
 
     def across(k: int) -> Move:
-        each = np.arange(count), np.arange(g), np.arange(0, g, together)
+        each = np.arange(count), np.arange(g), np.arange(0, g, wide)
         a, rail, side = (x.ravel() for x in np.meshgrid(*each, indexing="ij"))
         b = (a + k) % count
-        slots = layout.scratch_block(b * g + side), layout.output(nodes[a, side])
-        return at(rows(nodes[a, rail], nodes[b, rail], count=together), *slots)
+        slots = unit.scratch_block(b * g + side), unit.output(nodes[a, side])
+        return at(rows(nodes[a, rail], nodes[b, rail], count=wide), *slots)
 
-    def phases() -> Iterator[Phase]:
+    def piece() -> Iterator[Phase]:
         yield Phase(tuple(inside(k) for k in range(g)))
         yield Phase(tuple(across(k) for k in range(count)))
 
-    return scheduled("alltoall", "hier-direct-direct", recipe, layout, 1, phases)
+    def phases() -> Iterator[Phase | Pipeline]:
+        one = recipe.piece(f"alltoall/{name}/{wide}", piece)
+        yield pipeline(spaced(one, 1, recipe.pieces), recipe.pieces, 1)
+
+    return scheduled("alltoall", name, recipe, layout, 1, phases)
+
+
+def in_turn(recipe: Recipe) -> Schedule:
+    """Return the rail-aligned alltoall that crosses to one node after another.
+
+    At step k rank (a, r) sends (a + k, r) the g blocks of its node, while its node hands each
+    other the blocks for node a + k + 1; last, those for itself, which need no rail. A rail then
+    serves one peer at a time, and both hops are busy from the second step on. Scratch is as in
+    `hierarchical`.
+    """
+    assert recipe.nodes is not None  # the registry offers this only where nodes are even
+    nodes, n = recipe.nodes, recipe.n
+    count, g = nodes.shape
+    layout = Layout(1, n, n, n)
+    wide = g if (np.diff(nodes, axis=1) == 1).all() else 1  # blocks a row
+    a, side, rail = (x.ravel() for x in np.indices((count, g, g)))
+    peer = (side + rail) % g  # near ones first, for all ranks at once
+    handed = rows(nodes[a, side], nodes[a, peer])  # the same at every step
+
+    def inside(k: int) -> Phase:
+        b = (a + k) % count
+        lands = layout.scratch_block(b * g + side) if k else layout.output(nodes[a, side])
+        return Phase((at(handed, layout.input(nodes[b, peer]), lands),))
+
+    def across(k: int) -> Phase:
+        x, r, first = (y.ravel() for y in np.indices((count, g, g // wide)))
+        b, first = (x + k) % count, first * wide
+        slots = layout.scratch_block(b * g + first), layout.output(nodes[x, first])
+        return Phase((at(rows(nodes[x, r], nodes[b, r], count=wide), *slots),))
+
+    def phases() -> Iterator[Phase]:
+        turns = [*range(1, count), 0]
+        crossing = (across(k) for k in range(1, count))
+        yield from together((inside(k) for k in turns), chain([Phase(())], crossing))
+
+    return scheduled("alltoall", "hier-direct-pairwise", recipe, layout, 1, phases)

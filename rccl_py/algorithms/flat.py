@@ -71,10 +71,11 @@ def _ring(
     m = group.shape[1]
     if m < 2:
         return
-    chunks = own.astype(np.int32)
+    chunks, groups = _twice(own), group.shape[0]
 
     def slots(s: int) -> tuple[I32, I32]:
-        slot = _flat(np.roll(chunks, s + behind, axis=1)).astype(np.int32, copy=False)
+        start = -(s + behind) % m * groups  # chunks rolled by s + behind
+        slot = chunks[start : start + own.size]
         return slot, slot
 
     yield Phase((Move(_ring_rows(group, width, channel, op), slots),), m - 1)

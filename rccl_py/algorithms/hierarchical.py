@@ -20,7 +20,7 @@ import numpy as np
 
 from ..schedule import Layout, Move, Phase, Pipeline, Schedule, at, pipeline, rows
 from .flat import Ints, local_copy, tree_broadcast, tree_reduce
-from .recipe import Recipe, Shares, scheduled, shares_of
+from .recipe import Recipe, Shares, scheduled, shares_of, spaced
 from .shapes import chains, double_binary_tree, identity_order, over_nodes, rooted_double_tree, star
 from .split import DIRECT, NVLS, Halves
 
@@ -129,15 +129,15 @@ def _rail_trees(n: int, rails: Ints, block: Ints, width: int) -> Iterator[Phase]
     yield from tree_broadcast(parents[used], first[used], slots[used])
 
 
-def _block_groups(nodes: Ints, orders: Ints, shares: Shares, chunks: int) -> tuple[Ints, ...]:
+def _block_groups(nodes: Ints, orders: Ints, shares: Shares) -> tuple[Ints, ...]:
     """Return groups that split, inside every node, the blocks of each node's ranks.
 
-    One group per (channel, node, node whose blocks they are): int[k * N * N, g], with own slots,
-    widths and channels.
+    One group per (channel, node, node whose blocks they are): int[k * N * N, g], with own slots
+    (of blocks of `shares.total`), widths and channels.
     """
     count, g = nodes.shape
     k = len(orders)
-    block = nodes * chunks  # first slot of the block of rank (b, l)
+    block = nodes * shares.total  # first slot of the block of rank (b, l)
     group = np.broadcast_to(
         _local_groups(nodes, orders).reshape(k, count, 1, g), (k, count, count, g)
     )
@@ -156,13 +156,13 @@ def reduce_scatter(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
     ranks = np.arange(n)
 
     def piece() -> Iterator[Phase]:
-        groups = _block_groups(nodes, orders, shares, layout.chunks)
-        yield from inside.reduce_scatter(*groups)
-        yield from between.reduce_scatter(nodes.T, nodes.T * layout.chunks, shares.total, 0)
+        yield from inside.reduce_scatter(*_block_groups(nodes, orders, shares))
+        yield from between.reduce_scatter(nodes.T, nodes.T * shares.total, shares.total, 0)
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), base, n * layout.chunks)
-        yield pipeline(piece(), recipe.pieces, shares.total, base)
+        one = spaced(recipe.piece(f"reduce_scatter/{name}", piece), shares.total, recipe.pieces)
+        yield pipeline(one, recipe.pieces, shares.total, base)
         yield local_copy(ranks, layout.scratch_block(ranks), layout.output(), layout.chunks)
 
     name = f"hier-{inside.name}-{between.name}"
@@ -177,12 +177,13 @@ def allgather(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
     ranks = np.arange(n)
 
     def piece() -> Iterator[Phase]:
-        yield from between.allgather(nodes.T, nodes.T * layout.chunks, shares.total, 0)
-        yield from inside.allgather(*_block_groups(nodes, orders, shares, layout.chunks))
+        yield from between.allgather(nodes.T, nodes.T * shares.total, shares.total, 0)
+        yield from inside.allgather(*_block_groups(nodes, orders, shares))
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)
-        yield pipeline(piece(), recipe.pieces, shares.total, int(layout.output()))
+        one = spaced(recipe.piece(f"allgather/{name}", piece), shares.total, recipe.pieces)
+        yield pipeline(one, recipe.pieces, shares.total, int(layout.output()))
 
     name = f"hier-{inside.name}-{between.name}"
     return scheduled("allgather", name, recipe, layout, len(orders), phases)

@@ -5,16 +5,16 @@ Owns Recipe (the generator's input) and the small helpers every generator shares
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import I32, Layout, Outline, Phase, Pipeline, Schedule
+from ..schedule import I32, Layout, Move, Outline, Phase, Pipeline, Schedule
 from .flat import Ints
 
-__all__ = ["Forest", "Paths", "Recipe", "Shares", "scheduled", "shares_of"]
+__all__ = ["Forest", "Paths", "Recipe", "Shares", "scheduled", "shares_of", "spaced"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -112,3 +112,28 @@ def scheduled(
     """Return the Schedule of one generator's phases and pipelines."""
     told = Outline(phases)
     return Schedule(collective, algorithm, recipe.n, recipe.root, layout, nchannels, told)
+
+
+def spaced(phases: Iterable[Phase], width: int, pieces: int) -> Iterator[Phase]:
+    """Yield `phases` over blocks of `width` slots as those of blocks `pieces` times as long.
+
+    The slots become the first `width` of each longer block; the rows stay the same objects, so
+    that what a planner found out about them serves any number of pieces.
+    """
+    for phase in phases:
+        moves = tuple(_apart(m, width, pieces) for m in phase.moves)
+        yield phase if pieces == 1 else Phase(moves, phase.steps)
+
+
+def _apart(move: Move, width: int, pieces: int) -> Move:
+    slots = move.slots
+
+    def further(slot: I32) -> I32:
+        return (slot + slot // width * (width * (pieces - 1))).astype(np.int32, copy=False)
+
+    def found(s: int) -> tuple[I32, I32]:
+        src_slot, dst_slot = slots(s)
+        wide = further(src_slot)
+        return wide, wide if dst_slot is src_slot else further(dst_slot)
+
+    return Move(move.rows, found)

@@ -29,6 +29,7 @@ from .flows import Placement, hashed, pick, place
 from .wiring import (
     F64,
     I64,
+    Bundles,
     Entries,
     check_routing,
     check_size,
@@ -271,6 +272,43 @@ class Clos:
     def switch_name(self, port: int) -> str:
         """Return the leaf a port hangs on."""
         return f"leaf{self.leaf[whole(port, 'port', 0, self.nports - 1)]}"
+
+    @property
+    def port_switch(self) -> I64:
+        """The leaf each port hangs on: int64[nports]."""
+        return self.leaf.astype(np.int64)
+
+    def bundles(self) -> Bundles:
+        """Return what joins switches: leaves, then the spines of each pod, then all cores."""
+        up, down, high, low, _ = self._starts
+        ways: list[tuple[I64, I64, F64, I64, I64]] = []
+        wide = 1 if self.routing == "spray" else self.spines
+        spines = self.nleaves + self.pod.astype(np.int64)
+        pods = self.nleaves + np.arange(self.npods)
+        tiers = [(np.arange(self.nleaves), spines, self.leaf_up, wide, up, down)] * (
+            self._tiers > 1
+        )
+        if self._tiers == 3:
+            core = np.full(self.npods, self.nleaves + self.npods)
+            wide *= 1 if self.routing == "spray" else self.cores
+            tiers.append((pods, core, self.pod_up, wide, high, low))
+        for below, above, rate, links, rise, fall in tiers:
+            k = len(below)
+            rate, count = rates(rate, "leaf_up or pod_up", k), np.full(k, links)
+            ways.append((below, above, rate, rise + links * np.arange(k), count))
+            ways.append((above, below, rate, fall + links * np.arange(k), count))
+        none = np.zeros(0, np.int64)
+        columns = zip((none, none, np.zeros(0), none, none), *ways)
+        tail, head, rate, first, count = (np.concatenate(c) for c in columns)
+        return tail, head, rate, first, count
+
+    def switch_text(self, switch: int) -> str:
+        """Return ``"leaf3"``, ``"spines"`` (of its pod, where there are several) or ``"cores"``."""
+        if switch < self.nleaves:
+            return f"leaf{switch}"
+        if switch == self.nleaves + self.npods:
+            return "cores"
+        return "spines" if self.npods == 1 else f"pod{switch - self.nleaves} spines"
 
     def edges(self) -> Iterator[tuple[str, str, float]]:
         """Return (from, to, B/s) of every link, bundles taken apart into even links."""

@@ -22,9 +22,10 @@ class Domain:
     """One scale-up domain of m accelerators and q NICs.
 
     bandwidth, raw: B/s of each of its links. names, media: one text a link. tail, head:
-    the accelerator a link leaves and enters, -1 where that is none. inside: routes between its
-    accelerators. nic_names: one a NIC; rail: int32[q], the rail of each: its number in a sound
-    node, where one may be missing. group: int32[m], 0 for all, or the group of each accelerator,
+    the accelerator a link leaves and enters, -1 where that is none. start, end: int32, the vertex
+    it leaves and enters, a number into vertices: all names, accelerators first. inside: routes
+    between its accelerators. nic_names: one a NIC; rail: int32[q], the rail of each: its number in
+    a sound node, where one may be missing. group: int32[m], 0 for all, or the group of each accelerator,
     inside which links are of another kind than between groups: two-level algorithms go by them.
 
     An attachment is an accelerator and a NIC it uses: those of accelerator i are
@@ -49,6 +50,9 @@ class Domain:
     media: tuple[str, ...]
     tail: I32
     head: I32
+    start: I32
+    end: I32
+    vertices: tuple[str, ...]
     inside: Inside
     nic_names: tuple[str, ...]
     rail: I32

@@ -29,6 +29,7 @@ from .flows import Placement, hashed, pick, place
 from .wiring import (
     F64,
     I64,
+    Bundles,
     Entries,
     check_routing,
     check_size,
@@ -297,6 +298,35 @@ class Dragonfly:
     def switch_name(self, port: int) -> str:
         """Return the router a port hangs on."""
         return self._name(int(self.port_router[whole(port, "port", 0, self.nports - 1)]))
+
+    @property
+    def port_switch(self) -> I64:
+        """The router each port hangs on: int64[nports]."""
+        return self.port_router.astype(np.int64)
+
+    def bundles(self) -> Bundles:
+        """Return every link by the routers it joins."""
+        tail, head = self._joined()
+        return tail, head, self.bandwidth, np.arange(self.nlinks), np.ones(self.nlinks, np.int64)
+
+    def _joined(self) -> tuple[I64, I64]:
+        """Return the routers every link leaves and enters: int64[nlinks] each."""
+        one, column = np.divmod(np.arange(self._nlocal), max(self.routers - 1, 1))
+        group, own = np.divmod(one, self.routers)
+        near = group * self.routers + column + (column >= own)
+        others, h = self.groups - 1, self.global_links
+        if not others:
+            return one, near
+        group, out = np.divmod(np.arange(self.nlinks - self._nlocal), others * self.between)
+        k, step = np.divmod(out, others)
+        two = (group - step - 1) % self.groups
+        back = k * others + (two - group) % self.groups - 1
+        leaves, enters = group * self.routers + out // h, two * self.routers + back // h
+        return np.concatenate([one, leaves]), np.concatenate([near, enters])
+
+    def switch_text(self, switch: int) -> str:
+        """Return ``"group2 router1"``."""
+        return self._name(switch)
 
     def edges(self) -> Iterator[tuple[str, str, float]]:
         """Return (from, to, B/s) of every link; parallel ones one by one."""

@@ -23,7 +23,19 @@ from ..arguments import whole
 from ..errors import InvalidArgument
 from ..schedule import I32
 from .flows import Placement, hashed, pick, place
-from .wiring import F64, I64, Entries, check_routing, ends, joined, numbers, rates, spread, weights
+from .wiring import (
+    F64,
+    I64,
+    Bundles,
+    Entries,
+    check_routing,
+    ends,
+    joined,
+    numbers,
+    rates,
+    spread,
+    weights,
+)
 
 __all__ = ["Torus"]
 
@@ -298,6 +310,24 @@ class Torus:
         """Return the node a port hangs on."""
         node = self._nodes(np.array([whole(port, "port", 0, self.nports - 1)]))[0]
         return f"node{node}"
+
+    @property
+    def port_switch(self) -> I64:
+        """The node each port hangs on: int64[nports]."""
+        return self._nodes(np.arange(self.nports))
+
+    def bundles(self) -> Bundles:
+        """Return every link by the nodes it joins."""
+        node, own = np.divmod(self._slots, 2 * len(self.dims))
+        d, minus = np.divmod(own, 2)
+        size, stride = np.array(self.dims)[d], np.array(self._strides)[d]
+        at = node // stride % size
+        other = node + ((at + np.where(minus == 1, -1, 1)) % size - at) * stride
+        return node, other, self.bandwidth, np.arange(self.nlinks), np.ones(self.nlinks, np.int64)
+
+    def switch_text(self, switch: int) -> str:
+        """Return the name of a node."""
+        return f"node{switch}"
 
     def edges(self) -> Iterator[tuple[str, str, float]]:
         """Return (from, to, B/s) of every link."""

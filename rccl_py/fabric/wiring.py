@@ -17,11 +17,14 @@ import numpy.typing as npt
 from ..arguments import text, whole
 from ..errors import FabricError, InvalidArgument
 
-__all__ = ["Entries", "Wiring"]
+__all__ = ["Bundles", "Entries", "Wiring"]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.integer]
+
+Bundles = tuple[I64, I64, F64, I64, I64]
+"""Columns (from, to, B/s, first link, links) of what joins two switches, by their numbers."""
 
 Entries = tuple[I64, I64, F64]
 """Columns (row, link, share): share of flow number row crosses link; no order is promised."""
@@ -101,6 +104,22 @@ class Wiring(Protocol):
 
     def switch_name(self, port: int) -> str:
         """Return the switch a port hangs on, as edges() calls it."""
+        ...
+
+    @property
+    def port_switch(self) -> I64:
+        """The switch each port hangs on: int64[nports]."""
+        ...
+
+    def bundles(self) -> Bundles:
+        """Return what joins the switches: links side by side that routes use alike are one.
+
+        Switches that routes cannot tell apart (the spines of a pod) have one number.
+        """
+        ...
+
+    def switch_text(self, switch: int) -> str:
+        """Return the name of a switch of `bundles`."""
         ...
 
     def edges(self) -> Iterator[tuple[str, str, float]]:

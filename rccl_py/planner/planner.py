@@ -6,9 +6,7 @@ Owns the choice. A candidate is (algorithm, protocol, channels, pieces). Profile
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -19,19 +17,23 @@ from ..collectives import COLLECTIVES
 from ..errors import InvalidArgument, InvalidUsage
 from ..fabric import Fabric
 from ..links import PROTOCOLS
-from ..schedule import I32, Phase
-from ..timing import Loads, profile
+from ..schedule import I32
+from ..timing import Loads
 from ..units import LARGEST
 from .bounds import Cuts, find_cuts, lower_bound
+from .breakpoints import Range, ranges, sizes_between
+from .floors import Machine
+from .offers import Offers
 from .plan import Candidate, Plan
 from .policies import Figures, Policy, policy_named
-from .ranking import Choice, Option
+from .ranking import Choice
 from .restrict import allowed_algorithms, allowed_protocols
 from .rings import Rings, find_rings
+from .shape import Shape, nodes_of, shape_of
+from .volumes import Places
 
 __all__ = ["Planner"]
 
-_PIECES = (1, 2, 4, 8, 16, 64)
 _KEPT_PLANS = 512  # the same call again needs no planning
 _NEEDS = {
     "grid": "no torus joins these ranks",
@@ -79,7 +81,7 @@ class Planner:
         self._figures: dict[str, Figures] = {}
         if self.policy is not None:
             self.figures(self.policy)
-        self._options: dict[tuple[str, int], tuple[list[Option], list[Candidate]]] = {}
+        self._known: dict[tuple[str, int], tuple[Offers, list[Candidate]]] = {}
         for name in COLLECTIVES:  # an unknown token is an error now, not at the first call
             allowed_algorithms(algo, name)
             allowed_protocols(proto, name)
@@ -88,21 +90,22 @@ class Planner:
     def nodes(self) -> I32 | None:
         """The ranks of each scale-up domain, or group of one, in order: int32[N, g].
 
-        None where they are uneven.
-
-        Nodes stand in the order of their first rank.
+        None where they are uneven. Nodes stand in the order of their first rank.
         """
+        return nodes_of(self.fabric)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The levels and the torus of the fabric, found from its links."""
+        return shape_of(self.fabric)
+
+    @cached_property
+    def _machine(self) -> Machine:
         node = self.fabric.node
-        if (node == node[0]).all():
-            domain = self.fabric.domains[int(self.fabric.kind[node[0]])]
-            node = domain.group[self.fabric.local]
-        sizes = np.bincount(node)
-        sizes = sizes[sizes > 0]
-        if (sizes != sizes[0]).any():
-            return None
-        _, first, own = np.unique(node, return_index=True, return_inverse=True)
-        order = np.lexsort((np.arange(len(node)), first[own]))
-        return order.astype(np.int32).reshape(-1, sizes[0])
+        if self.nodes is not None:  # as two-level algorithms see them
+            node = np.empty_like(node)
+            node[self.nodes] = np.arange(len(self.nodes))[:, None]
+        return Machine(self.fabric, Places(node, self.nodes, self.shape.tiers))
 
     @cached_property
     def rings(self) -> Rings:
@@ -157,6 +160,8 @@ class Planner:
             rings.local_orders,
             rings.local_weights,
             pieces,
+            self.shape.grid,
+            self.shape.tiers,
         )
 
     def _unfit(self, algorithm: Algorithm) -> str:
@@ -185,37 +190,29 @@ class Planner:
             return "" if n % 2 == 0 else "an odd number of ranks"
         if need == "power of two":
             return "" if n & (n - 1) == 0 else "a number of ranks that is no power of two"
-        return "" if getattr(self.recipe(), need) is not None else _NEEDS[need]
+        if getattr(self.recipe(), need) is not None:
+            return ""
+        why = {"grid": self.shape.no_grid, "tiers": self.shape.no_tiers}.get(need, "")
+        return f"{_NEEDS[need]}: {why}" if why else _NEEDS[need]
 
     def _one_domain(self) -> bool:
         return self.nodes is not None and len(self.nodes) == 1
 
-    def _built(self, collective: str, root: int) -> tuple[list[Option], list[Candidate]]:
+    def _offers(self, collective: str, root: int) -> tuple[Offers, list[Candidate]]:
+        """Return what this machine is offered, and the algorithms that cannot be, with reasons."""
         key = collective, root
-        if key not in self._options:
+        if key not in self._known:
             allowed = set(allowed_algorithms(self._algo, collective))
-            options: list[Option] = []
-            unfit: list[Candidate] = []
-            for algorithm in algorithms_of(collective):
-                if algorithm.name not in allowed:
-                    continue
-                reason = self._unfit(algorithm)
-                if reason:
-                    unfit.append(Candidate(algorithm.name, "", 0, 0, np.inf, reason))
-                    continue
-                options += self._profiled(algorithm, root)
-            self._options[key] = options, unfit
-        return self._options[key]
-
-    def _profiled(self, algorithm: Algorithm, root: int) -> Iterator[Option]:
-        memo: dict[str, list[Phase]] = {}
-        most = 1 if self.fabric.nranks == 1 else algorithm.pieces
-        for pieces in (p for p in _PIECES if p <= most):
-            schedule = algorithm.build(replace(self.recipe(root, pieces), memo=memo))
-            yield Option(algorithm, pieces, schedule, profile(schedule, self.fabric, self._loads))
-        # Rows are made again if the schedule runs; kept for every candidate they are the peak.
-        memo.clear()
-        self._loads.forget_objects()
+            rows = [a for a in algorithms_of(collective) if a.name in allowed]
+            reasons = [self._unfit(a) for a in rows]
+            fit = [a for a, why in zip(rows, reasons) if not why]
+            unfit = [
+                Candidate(a.name, "", 0, 0, np.inf, why) for a, why in zip(rows, reasons) if why
+            ]
+            recipe = partial(self.recipe, root)
+            offers = Offers(self.fabric, fit, recipe, self._loads, self._machine)
+            self._known[key] = offers, unfit
+        return self._known[key]
 
     def plan(self, collective: str, block: float, root: int = 0) -> Plan:
         """Return the plan of a call whose block (what one rank contributes) is `block` bytes.
@@ -241,30 +238,9 @@ class Planner:
 
     def _plan(self, policy: Policy | None, collective: str, block: float, root: int) -> Plan:
         spec, n = COLLECTIVES[collective], self.fabric.nranks
-        if block < 0:
-            raise InvalidArgument(f"{collective}: {block} bytes: expected 0 or more")
-        if not 0 <= root < n:
-            raise InvalidArgument(f"{collective}: root {root} is not one of 0..{n - 1}")
-        options, unfit = self._built(collective, root if spec.rooted else 0)
-        protocols = allowed_protocols(self._proto, collective)
-        if not options or not protocols:
-            self._nothing_left(collective, unfit, protocols)
-        timed = [
-            (float(o.profile.seconds(block, PROTOCOLS[p])), i, o, p)
-            for i, o in enumerate(options)
-            for p in protocols
-            if p in o.algorithm.protocols
-        ]
-        if not timed:
-            by = {o.algorithm.name: f"only by {', '.join(o.algorithm.protocols)}" for o in options}
-            unfit = [*unfit, *(Candidate(name, "", 0, 0, np.inf, by[name]) for name in by)]
-            self._nothing_left(collective, unfit, [])
-        size = spec.size(block, n)
-        choice = Choice(self.fabric.name, collective, block, timed)
-        if policy is not None:
-            pick = policy.pick(self.figures(policy), collective, size)
-            choice = choice.following(policy.name, pick, self._channels)
+        choice, others = self._choice(policy, collective, block, root)
         seconds, _, best, protocol = choice.taken
+        size = spec.size(block, n)
         return Plan(
             collective,
             n,
@@ -277,13 +253,58 @@ class Planner:
             best.pieces,
             seconds,
             best.schedule,
-            choice.ranked(self.fabric) + tuple(unfit),
+            (*choice.ranked(self.fabric), *others),
             lower_bound(self.fabric, self.cuts, collective, size, root),
             best.profile,
             self.recipe(root, best.pieces),
             choice.channels,
             "" if policy is None else policy.name,
         )
+
+    def _choice(
+        self, policy: Policy | None, collective: str, block: float, root: int
+    ) -> tuple[Choice, list[Candidate]]:
+        """Return what is taken for a call, and the candidates that were not timed."""
+        spec, n = COLLECTIVES[collective], self.fabric.nranks
+        if block < 0:
+            raise InvalidArgument(f"{collective}: {block} bytes: expected 0 or more")
+        if not 0 <= root < n:
+            raise InvalidArgument(f"{collective}: root {root} is not one of 0..{n - 1}")
+        offers, unfit = self._offers(collective, root if spec.rooted else 0)
+        protocols = allowed_protocols(self._proto, collective)
+        if not offers.algorithms or not protocols:
+            self._nothing_left(collective, unfit, protocols)
+        pick = None
+        if policy is not None:
+            pick = policy.pick(self.figures(policy), collective, spec.size(block, n))
+        priced = offers.priced(block, protocols, () if pick is None else pick.stand_ins)
+        if not priced.timed:
+            by = {a.name: f"only by {', '.join(a.protocols)}" for a in offers.algorithms}
+            unfit = [*unfit, *(Candidate(name, "", 0, 0, np.inf, by[name]) for name in by)]
+            self._nothing_left(collective, unfit, [])
+        choice = Choice(self.fabric.name, collective, block, priced.timed)
+        if policy is not None and pick is not None:
+            choice = choice.following(policy.name, pick, self._channels)
+        return choice, [*priced.left_out, *unfit]
+
+    def breakpoints(
+        self, collective: str, lo: float = 8, hi: float = 16 << 30, root: int = 0
+    ) -> list[Range]:
+        """Return the sizes at which the choice changes, from `lo` to `hi` bytes (rccl-tests').
+
+        A row that was left is not taken again, unless that saves more than 1%; docs/plans.md.
+
+        Raises InvalidArgument where lo is not above 0 or hi not above lo.
+        """
+        root = whole(root, f"{collective}: root", 0, self.fabric.nranks - 1)
+        lo = finite(lo, f"{collective}: lowest bytes", 0.0, float(LARGEST))
+        hi = finite(hi, f"{collective}: highest bytes", lo, float(LARGEST))
+        blocks = max(COLLECTIVES[collective].blocks(self.fabric.nranks))
+        taken = []
+        for size in sizes_between(lo, hi).tolist():
+            _, _, option, protocol = self._choice(None, collective, size / blocks, root)[0].taken
+            taken.append((option, protocol))
+        return ranges(taken, blocks, lo, hi)
 
     def figures(self, policy: Policy) -> Figures:
         """Return what the policy's library would find here; raises where it does not run."""

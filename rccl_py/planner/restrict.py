@@ -18,7 +18,7 @@ from ..links import PROTOCOLS
 __all__ = ["allowed_algorithms", "allowed_protocols"]
 
 # Known to NCCL and RCCL, absent here: a restriction to them is legal and leaves nothing.
-_ELSEWHERE = ("collnetdirect", "collnetchain", "pat")
+_ELSEWHERE = ("collnetdirect", "collnetchain")
 
 
 def _list_for(text: str, collective: str, variable: str) -> list[tuple[bool, str]] | None:

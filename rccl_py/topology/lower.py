@@ -54,6 +54,8 @@ def _domain(node: nx.DiGraph) -> Domain:
             raise FabricError(f"{node.name}: two {kind}s have the same index")
     ports = [node.nodes[nic]["port"] for nic in g.nics]
     index = {v: i for i, v in enumerate(g.gpus)}
+    vertices = [*g.gpus, *(v for v in node if v not in index)]
+    number = {v: i for i, v in enumerate(vertices)}
     own = attached(g)
     joins = _joining(g.column("link"))
     return Domain(
@@ -65,6 +67,9 @@ def _domain(node: nx.DiGraph) -> Domain:
         media=tuple(link.medium for link in g.column("link")),
         tail=np.array([index.get(a, -1) for a, _, _ in g.edges], dtype=np.int32),
         head=np.array([index.get(b, -1) for _, b, _ in g.edges], dtype=np.int32),
+        start=np.array([number[a] for a, _, _ in g.edges], dtype=np.int32),
+        end=np.array([number[b] for _, b, _ in g.edges], dtype=np.int32),
+        vertices=tuple(vertices),
         inside=inside_of(g),
         nic_names=tuple(g.nics),
         group=np.array([node.nodes[v].get("group", 0) for v in g.gpus], dtype=np.int32),

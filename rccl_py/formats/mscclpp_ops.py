@@ -1,0 +1,333 @@
+"""What the operations of an MSCCL++ plan do, as actions of a thread.
+
+Owns the operations' names and operands, and the checked access to the JSON values. Knows no file.
+
+References: microsoft/mscclpp, src/core/include/execution_kernel.hpp (what each handler does),
+python/mscclpp/language/internal/types.py (names).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..custom.ledger import NAMES, Ledger, Place
+from ..custom.threads import Action
+from ..errors import FormatError
+from .text import clean
+
+__all__ = ["Block", "Gpu", "Node", "Plan"]
+
+_MOST_MOVED = 1 << 20  # chunks, over all operations
+_COPIES = ("copy", "get", "put", "pws", "pwsf", "ppkt", "rppkt", "cpkt", "tpkt", "upkt")
+_REDUCES = ("re", "res", "rre", "rres", "repkt", "respkt", "recpkt", "recspkt")
+_SIGNALS, _WAITS = ("signal", "rlxsignal", "sem_release"), ("wait", "rlxwait", "sem_acquire")
+_GROUPS = ("glre", "glres", "gstore")
+_STANDS = ("nop", "flush", "start")
+_KNOWN = (*_COPIES, *_REDUCES, *_SIGNALS, *_WAITS, *_GROUPS, *_STANDS, "barrier", "pipeline")
+_AWAIT = ("rppkt", "upkt")
+_PACKETS = ("ppkt", "rppkt", "cpkt", "tpkt")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A JSON value, where it stands and in which file."""
+
+    value: Any
+    where: str
+    file: Path
+
+    def error(self, message: str) -> FormatError:
+        """Return a FormatError that opens with the file and the place."""
+        return FormatError(f"{self.file}: {self.where}{': ' if self.where else ''}{message}")
+
+    def get(self, key: str) -> Any:
+        """Return a value of an object. Raises FormatError where it is missing."""
+        if not isinstance(self.value, dict) or key not in self.value:
+            raise self.error(f"has no {key!r}")
+        return self.value[key]
+
+    def has(self, key: str) -> bool:
+        """Return whether an object has a key."""
+        return isinstance(self.value, dict) and key in self.value
+
+    def whole(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        """Return a whole number of an object."""
+        if default is not None and not self.has(key):
+            return default
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(f"{key} {clean(value)}: a whole number from {low} to {high} is expected")
+        return value
+
+    def text(self, key: str) -> str:
+        """Return a printable text of an object."""
+        value = self.get(key)
+        if not isinstance(value, str) or not value.isprintable():
+            raise self.error(f"{key} {clean(value)}: a text is expected")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """Return a truth value of an object."""
+        value = self.get(key)
+        if not isinstance(value, bool):
+            raise self.error(f"{key} {clean(value)}: true or false is expected")
+        return value
+
+    def nodes(self, key: str) -> list[Node]:
+        """Return the entries of a list of objects; none where the key is missing."""
+        value = self.value.get(key, []) if isinstance(self.value, dict) else None
+        if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
+            raise self.error(f"{key} {clean(value)}: a list of objects is expected")
+        before = f"{self.where} " if self.where else ""
+        name = {"gpus": "gpu", "threadblocks": "tb", "ops": "op"}.get(key, key)
+        return [Node(v, f"{before}{name} {k}", self.file) for k, v in enumerate(value)]
+
+    def numbers(self, key: str, high: int) -> list[int]:
+        """Return a list of whole numbers from 0 to `high`."""
+        value = self.get(key)
+        if not isinstance(value, list) or not all(type(v) is int and 0 <= v <= high for v in value):
+            raise self.error(f"{key} {clean(value)}: a list of numbers from 0 to {high} is expected")
+        return value
+
+
+@dataclass(eq=False)
+class Gpu:
+    """A gpu's tables. peers: ranks a kind of channel leads to; groups: ranks behind a switch."""
+
+    node: Node
+    rank: int
+    limits: dict[str, int]
+    peers: dict[str, list[int]] = field(default_factory=dict)
+    groups: list[tuple[str, list[int]]] = field(default_factory=list)
+    remote: list[tuple[int, str]] = field(default_factory=list)
+    partner: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(node: Node, rank: int, ledger: Ledger) -> Gpu:
+        """Return the tables of a gpu."""
+        keys = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
+        gpu = Gpu(node, rank, {b: node.whole(k, 0, 1 << 31) for b, k in keys.items()})
+        for channel in node.nodes("channels"):
+            kind = channel.text("channel_type")
+            if kind == "switch":
+                buffer = _buffer(channel, "buffer_type")
+                for group in channel.nodes("rank_groups"):
+                    ranks = group.numbers("ranks", ledger.n - 1)
+                    if rank not in ranks or len(set(ranks)) < len(ranks):
+                        raise group.error(f"ranks {clean(ranks)}: gpu {rank} and others, once each")
+                    gpu.groups.append((buffer, ranks))
+                continue
+            gpu.peers.setdefault(kind, []).extend(channel.numbers("connected_to", ledger.n - 1))
+        for buffer in node.nodes("remote_buffers"):
+            owner = buffer.whole("rank", 0, ledger.n - 1)
+            gpu.remote.append((owner, _buffer(buffer, "type")))
+        return gpu
+
+
+def _buffer(node: Node, key: str) -> str:
+    value = node.text(key)
+    if value not in NAMES:
+        raise node.error(f"{key} {clean(value)}: i, o or s is expected")
+    return value
+
+
+@dataclass(eq=False)
+class Plan:
+    """The plan while it is read; notes: what was assumed."""
+
+    ledger: Ledger
+    gpus: list[Gpu]
+    notes: set[str] = field(default_factory=set)
+    moved: int = 0
+
+
+@dataclass(eq=False)
+class Block:
+    """A thread block: its operations become actions of thread number `thread`."""
+
+    plan: Plan
+    gpu: Gpu
+    node: Node
+    number: int
+    thread: int
+    barriers: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.channels: dict[str, list[int]] = {}
+        for entry in self.node.nodes("channels"):
+            kind = entry.text("channel_type")
+            self.channels.setdefault(kind, []).extend(entry.numbers("channel_ids", 1 << 16))
+        self.refs: dict[str, list[int]] = {}
+        for entry in self.node.nodes("remote_buffer_refs"):
+            kind = entry.text("access_channel_type")
+            self.refs.setdefault(kind, []).extend(entry.numbers("remote_buffer_ids", 1 << 16))
+
+    def actions(self) -> list[Action]:
+        """Return what the thread does."""
+        return [action for op in self.node.nodes("ops") for action in self.of(op)]
+
+    def of(self, op: Node) -> list[Action]:
+        """Return the actions of one operation."""
+        name = op.text("name")
+        if name not in _KNOWN:
+            raise op.error(f"operation {clean(name)} is not known: one of {', '.join(_KNOWN)}")
+        if op.has("tbg_info") or op.has("tbg"):
+            raise op.error(f"operation {name} is shared by a group of thread blocks, which cannot "
+                           "be followed chunk by chunk: write it without thread block groups")  # fmt: skip
+        where = f"{op.where} ({name})"
+        if name in _STANDS:
+            return [Action("stand", where)]
+        if name == "pipeline":
+            self.plan.notes.add("pipeline loops are followed once, for the whole chunk")
+            return [action for inner in op.nodes("ops") for action in self.of(inner)]
+        if name == "barrier":
+            return self.barrier(op, where)
+        if name in _SIGNALS or name in _WAITS:
+            return self.signals(op, name, where)
+        if name in _GROUPS:
+            return self.group(op, name, where)
+        return self.copies(op, name, where) if name in _COPIES else self.reduces(op, name, where)
+
+    def barrier(self, op: Node, where: str) -> list[Action]:
+        number, count = op.whole("barrier_id", 0, 1 << 16), op.whole("num_threadblocks", 1, 1 << 16)
+        again = self.barriers[number] = self.barriers.get(number, 0) + 1
+        queue = f"at barrier {number} of gpu {self.gpu.rank}"
+        return [
+            Action("signal", where, queue=queue),
+            Action("wait", where, queue=queue, count=count * again),
+        ]
+
+    def signals(self, op: Node, name: str, where: str) -> list[Action]:
+        verb = "signal" if name in _SIGNALS else "wait"
+        if name.startswith("sem_"):
+            ids = op.numbers("semaphore_ids", 1 << 16)
+            return [
+                Action(verb, where, queue=f"semaphore {k} of gpu {self.gpu.rank}") for k in ids
+            ]
+        kind = op.text("channel_type")
+        return [
+            Action(verb, where, queue=self.semaphore(op, kind, k, verb == "wait"))
+            for k in op.numbers("channel_ids", 1 << 16)
+        ]
+
+    def semaphore(self, op: Node, kind: str, index: int, here: bool) -> str:
+        """Return the semaphore of a channel, at this gpu or at its peer."""
+        mine = self.entry(op, self.channels.get(kind, []), index, f"{kind} channel")
+        if (kind, mine) not in self.gpu.partner:
+            raise op.error(f"{kind} channel {mine}: gpu {self.gpu.rank} has none of this number")
+        rank, theirs = self.gpu.partner[kind, mine]
+        owner = (self.gpu.rank, mine, rank) if here else (rank, theirs, self.gpu.rank)
+        return f"to gpu {owner[0]} on its {kind} channel {owner[1]} from gpu {owner[2]}"
+
+    def entry(self, op: Node, table: list[int], index: int, what: str) -> int:
+        if index >= len(table):
+            raise op.error(f"{what} {index}: its thread block has {len(table)}")
+        return table[index]
+
+    def places(self, op: Node, buff: Node) -> tuple[Place, ...]:
+        """Return the chunks an operand names, of this gpu or of another."""
+        count = buff.whole("size", 1, _MOST_MOVED)
+        first = buff.whole("index", 0, 1 << 31)
+        if buff.has("type"):
+            rank, buffer = self.gpu.rank, _buffer(buff, "type")
+        else:
+            kind = op.text("channel_type")
+            index = buff.whole("buffer_id", 0, 1 << 16)
+            number = self.entry(op, self.refs.get(kind, []), index, f"{kind} remote buffer")
+            if number >= len(self.gpu.remote):
+                raise op.error(f"remote buffer {number}: the gpu has {len(self.gpu.remote)}")
+            rank, buffer = self.gpu.remote[number]
+        self.bound(buff, rank, buffer, first + count)
+        return tuple((rank, buffer, first + k) for k in range(count))
+
+    def bound(self, buff: Node, rank: int, buffer: str, end: int) -> None:
+        limit = self.plan.gpus[rank].limits[buffer]
+        if end > limit:
+            raise buff.error(f"chunks to {end - 1} leave the {NAMES[buffer]} of gpu {rank}, which "
+                             f"has {limit} chunks")  # fmt: skip
+        self.plan.moved += 1
+        if self.plan.moved > _MOST_MOVED:
+            raise buff.error(f"more than {_MOST_MOVED} operands: too many to be followed")
+
+    def operands(self, op: Node, key: str) -> list[tuple[Place, ...]]:
+        found = [self.places(op, buff) for buff in op.nodes(key)]
+        if not found or len({len(places) for places in found}) > 1:
+            raise op.error(f"{key}: one or more operands of the same size are expected")
+        return found
+
+    def copies(self, op: Node, name: str, where: str) -> list[Action]:
+        sources = [self.places(op, buff) for buff in op.nodes("src_buff")]
+        targets = [self.places(op, buff) for buff in op.nodes("dst_buff")]
+        if [len(s) for s in sources] != [len(t) for t in targets] or not sources:
+            raise op.error("src_buff and dst_buff do not pair up")
+        found = [Action("await", where, src=s) for s in sources if name in _AWAIT]
+        for s, t in zip(sources, targets):
+            packets = name in _PACKETS
+            found.append(Action("move", where, s, dst=t, channel=self.number, packets=packets))
+        if name in ("pws", "pwsf"):
+            kind = op.text("channel_type")
+            found += [
+                Action("signal", where, queue=self.semaphore(op, kind, k, False))
+                for k in op.numbers("channel_ids", 1 << 16)
+            ]
+        return found
+
+    def reduces(self, op: Node, name: str, where: str) -> list[Action]:
+        sources, targets = self.operands(op, "src_buff"), self.operands(op, "dst_buff")
+        if len(sources[0]) != len(targets[0]):
+            raise op.error("src_buff and dst_buff are of different sizes")
+        packets, (first, *others), (result, *sends) = name.endswith("pkt"), sources, targets
+        found = [Action("await", where, src=other) for other in others if packets]
+        if not others:
+            found.append(Action("move", where, first, dst=result, channel=self.number))
+        for k, other in enumerate(others):
+            base = result if k else first
+            found.append(Action("move", where, other, base, result, channel=self.number))
+        for send in sends:
+            move = Action("move", where, result, dst=send, channel=self.number, packets=packets)
+            found.append(move)
+        return found
+
+    def group(self, op: Node, name: str, where: str) -> list[Action]:
+        """Return what a switch does: adds up a group's chunks, hands one on to the group, or both."""
+        key = "dst_buff" if name == "gstore" else "src_buff"
+        found: list[Action] = []
+        local = {"gstore": "src_buff", "glre": "dst_buff"}.get(name)
+        behind = op.nodes(key)
+        mine = op.nodes(local) if local else [None] * len(behind)
+        if len(mine) != len(behind) or not behind:
+            raise op.error("src_buff and dst_buff do not pair up")
+        for buff, other in zip(behind, mine):
+            index = buff.whole("switch_channel_id", 0, 1 << 16)
+            number = self.entry(op, self.channels.get("switch", []), index, "switch channel")
+            if number >= len(self.gpu.groups):
+                raise op.error(f"switch channel {number}: the gpu has {len(self.gpu.groups)}")
+            buffer, ranks = self.gpu.groups[number]
+            first, size = buff.whole("index", 0, 1 << 31), buff.whole("size", 1, _MOST_MOVED)
+            each = {}
+            for rank in ranks:
+                self.bound(buff, rank, buffer, first + size)
+                each[rank] = tuple((rank, buffer, first + k) for k in range(size))
+            found += self.switch(name, where, each, other and self.places(op, other))
+        return found
+
+    def switch(
+        self, name: str, where: str, each: dict[int, tuple[Place, ...]], mine: Any
+    ) -> list[Action]:
+        rank, found = self.gpu.rank, list[Action]()
+        own = each[rank] if mine is None else mine
+        others = [r for r in each if r != rank]
+        if name != "gstore":
+            for k, r in enumerate(others):
+                base = own if k else each[rank]
+                found.append(Action("move", where, each[r], base, own, channel=self.number,
+                                    switched=True))  # fmt: skip
+        if name != "glre":
+            if own != each[rank]:
+                found.append(Action("move", where, own, dst=each[rank], channel=self.number))
+            for r in others:
+                found.append(Action("move", where, own, dst=each[r], channel=self.number,
+                                    switched=True))  # fmt: skip
+        return found

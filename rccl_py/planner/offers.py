@@ -1,0 +1,202 @@
+"""What a machine can be offered for one collective: options, built when they are first priced.
+
+Owns which options are priced at a size. Algorithms of few rows always are; one of many is built
+only where the least it can take (rccl_py.planner.floors) is below the best found so far, so most
+are never built. In which order, and what is left out, follows from the machine and the size alone,
+not from what was asked before. Knows no policy and no wording of plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..algorithms import Algorithm, Recipe
+from ..fabric import Fabric
+from ..links import PROTOCOLS
+from ..schedule import Outline, Phase
+from ..timing import Loads, profile
+from ..units import format_time
+from .floors import PIECES, Floor, Limits, Machine, limits_of
+from .plan import Candidate
+from .ranking import Option, Timed
+from .repeat import Told, in_pieces, told
+
+__all__ = ["Offers", "Priced"]
+
+_FEW = 1 << 11  # rows of a schedule that is built rather than thought about
+_MANY = 1 << 16  # rows of one that is built only where it may save more than
+_HARDLY = 0.03  # of the time
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """The options that were priced for a size, and the candidates that were not, with reasons."""
+
+    timed: list[Timed]
+    left_out: list[Candidate]
+
+
+@dataclass(eq=False)
+class _Built:
+    """The options of one algorithm that were built. parts: what one piece of it consists of."""
+
+    one: Option
+    pieces: dict[int, Option]
+    limits: Limits
+    parts: Told | None
+    memo: dict[str, list[Phase]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Offers:
+    """The options of one collective (and root) on one machine.
+
+    algorithms: those that can be done here, in the order in which equals are preferred. recipe:
+    what the fabric tells a generator, by pieces. loads: what earlier options routed.
+    """
+
+    fabric: Fabric
+    algorithms: Sequence[Algorithm]
+    recipe: Callable[[int], Recipe]
+    loads: Loads
+    machine: Machine
+    built: dict[str, _Built] = field(default_factory=dict)
+
+    def priced(self, block: float, protocols: Sequence[str], always: Sequence[str] = ()) -> Priced:
+        """Return the options for blocks of `block` bytes that may be the fastest, and `always`."""
+        found = _Search(self, block, always)
+        for floor, number, algorithm, mine in self._in_order(block, protocols):
+            if self._is_skipped(algorithm, floor, found.best) and algorithm.name not in always:
+                found.leave(algorithm.name, floor)
+                continue
+            found.add(self._one(algorithm), number, 1, mine)
+            if not self._is_small(algorithm):
+                found.more(algorithm, number, mine)  # while what it consists of is at hand
+                self._forget()
+        found.rest()
+        self._forget()
+        return Priced(found.timed, found.left_out)
+
+    def _in_order(
+        self, block: float, protocols: Sequence[str]
+    ) -> list[tuple[Floor, int, Algorithm, list[str]]]:
+        """Return the algorithms, those of few rows first, then by the least they can take."""
+        found = []
+        for number, algorithm in enumerate(self.algorithms):
+            mine = [p for p in protocols if p in algorithm.protocols]
+            if not mine:
+                continue
+            floors = [self.machine.floor(algorithm, block, PROTOCOLS[p]) for p in mine]
+            floor = min(floors, key=lambda f: f.seconds)
+            found.append((floor, number, algorithm, mine))
+        return sorted(found, key=lambda entry: (not self._is_small(entry[2]),
+                                                entry[0].seconds, entry[1]))  # fmt: skip
+
+    def _rows(self, algorithm: Algorithm) -> float:
+        n, nodes = self.fabric.nranks, self.machine.places.nodes
+        return algorithm.rows(n, n if nodes is None else nodes.shape[1])
+
+    def _is_small(self, algorithm: Algorithm) -> bool:
+        return self._rows(algorithm) <= max(_FEW, 4 * self.fabric.nranks)
+
+    def _is_skipped(self, algorithm: Algorithm, floor: Floor, best: float) -> bool:
+        """Return whether an algorithm is not worth building: it cannot win, or hardly any time."""
+        if self._is_small(algorithm):
+            return False
+        return floor.seconds > best * (1 - _HARDLY * (self._rows(algorithm) > _MANY))
+
+    def _one(self, algorithm: Algorithm) -> Option:
+        """Return an algorithm's option of one piece."""
+        if algorithm.name not in self.built:
+            memo: dict[str, list[Phase]] = {}
+            schedule = algorithm.build(replace(self.recipe(1), memo=memo))
+            parts = told(schedule) if self._most(algorithm) > 1 else None
+            same = schedule if parts is None else in_pieces(parts, schedule, 1)
+            made = profile(same, self.fabric, self.loads)
+            option = Option(algorithm, 1, schedule, made)
+            self.built[algorithm.name] = _Built(option, {1: option}, limits_of(made), parts, memo)
+        return self.built[algorithm.name].one
+
+    def _most(self, algorithm: Algorithm) -> int:
+        return 1 if self.fabric.nranks == 1 else algorithm.pieces
+
+    def _of_pieces(self, algorithm: Algorithm, pieces: int) -> Option:
+        """Return an algorithm's option of several pieces: only the first one is routed."""
+        known = self.built[algorithm.name]
+        if pieces not in known.pieces:
+            schedule = algorithm.build(replace(self.recipe(pieces), memo=known.memo))
+            same = schedule
+            if known.parts is None and isinstance(known.one.schedule.phases, Outline):
+                known.parts = told(known.one.schedule)
+            if known.parts is not None:
+                same = in_pieces(known.parts, schedule, pieces)
+            made = profile(same, self.fabric, self.loads)
+            known.pieces[pieces] = Option(algorithm, pieces, schedule, made)
+        return known.pieces[pieces]
+
+    def _forget(self) -> None:
+        """Let go of rows: they are made again if a schedule runs; of all options they are the peak.
+
+        Loads stay.
+        """
+        for known in self.built.values():
+            known.parts = None
+            known.memo.clear()
+        self.loads.forget_objects()
+
+
+class _Search:
+    """What is known of one call while its options are looked through."""
+
+    def __init__(self, offers: Offers, block: float, always: Sequence[str]) -> None:
+        self.offers, self.block, self.always = offers, block, always
+        self.best = np.inf
+        self.timed: list[Timed] = []
+        self.left_out: list[Candidate] = []
+        self.waiting: list[tuple[float, int, int, Algorithm, list[str]]] = []
+
+    def leave(self, name: str, floor: Floor) -> None:
+        """Leave an algorithm unbuilt."""
+        self.left_out.append(Candidate(name, "", 0, 0, np.inf, _unbuilt(floor, self.best)))
+
+    def add(self, option: Option, number: int, k: int, protocols: list[str]) -> None:
+        """Price an option; that of one piece puts those of several on the list."""
+        for p in protocols:
+            seconds = float(option.profile.seconds(self.block, PROTOCOLS[p]))
+            self.timed.append((seconds, number * 128 + k, option, p))
+            self.best = min(self.best, seconds)
+        if k > 1:
+            return
+        limits = self.offers.built[option.algorithm.name].limits
+        for pieces in PIECES[1:]:
+            if pieces <= self.offers._most(option.algorithm):
+                least = min(limits.least(self.block, pieces, PROTOCOLS[p]) for p in protocols)
+                self.waiting.append((least, number, pieces, option.algorithm, protocols))
+
+    def more(self, algorithm: Algorithm, number: int, protocols: list[str]) -> None:
+        """Price the other numbers of pieces of one algorithm, now."""
+        mine = [w for w in self.waiting if w[1] == number]
+        self.waiting = [w for w in self.waiting if w[1] != number]
+        self._price(mine)
+
+    def rest(self) -> None:
+        """Price what still waits, the most promising first."""
+        self._price(self.waiting)
+
+    def _price(self, waiting: list[tuple[float, int, int, Algorithm, list[str]]]) -> None:
+        for least, number, pieces, algorithm, protocols in sorted(waiting, key=lambda w: w[:3]):
+            if least <= self.best or algorithm.name in self.always:
+                option = self.offers._of_pieces(algorithm, pieces)
+                self.add(option, number, pieces, protocols)
+
+
+def _unbuilt(floor: Floor, best: float) -> str:
+    """Return why an algorithm was not built."""
+    slower = floor.seconds / best - 1
+    if slower <= 0:
+        return f"at best {-slower:.1%} less, not built for that: {floor.why}"
+    more = f"+{slower:.1%}" if slower < 0.1 else f"+{slower:.0%}"
+    return f"at least {more}, so not built: {floor.why}, {format_time(floor.seconds)} at best"

@@ -1,0 +1,102 @@
+"""The exact optimum of allgather, and of reduce_scatter, on any graph with capacities.
+
+Owns the iteration over cuts: T = (M / N) max |S| / B(S) over sets S of vertices that not all ranks
+are in, with |S| the ranks in S and B(S) the capacity leaving it (Zhao et al., "ForestColl", 2024:
+out-trees that reach this can always be packed). Dinkelbach's method (Management Science, 1967): a
+guess of the maximum is a flow problem (each rank supplies one unit, each sink takes all), whose
+smallest cut is a better guess, or shows there is none. One sink for each orbit is asked.
+
+A reduce_scatter is an allgather on the graph with all edges turned round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from ...fabric.graph import Graph
+from ...fabric.quotient import around
+from ...fabric.symmetry import Symmetry, symmetry
+from .cuts import Bools, Optimum, groups, leaving
+from .flows import Network
+
+__all__ = ["allgather", "reduce_scatter"]
+
+_SINKS = 400  # sinks that are asked; a machine of more orbits is bounded by the cuts looked at
+_WORK = 40_000_000  # edges of all flow problems together: some seconds
+_BETTER = 1 + 1e-12
+
+
+def allgather(graph: Graph, alike: Symmetry | None = None) -> Optimum:
+    """Return the optimum of allgather. alike: the symmetry of the graph, where it is known."""
+    n = graph.nranks
+    best, inside = 0.0, np.ones(graph.nvertices, dtype=bool)
+    for group in groups(graph):
+        for held, width, away in (
+            (n - group.ranks, group.into, True),
+            (group.ranks, group.out, False),
+        ):
+            if not width.all():
+                return _apart(graph, group.inside(int(width.argmin())) ^ away)
+            k = int((held / width).argmax())
+            if held[k] / width[k] > best * _BETTER:
+                best, inside = float(held[k] / width[k]), group.inside(k) ^ away
+    if not best:
+        return Optimum(graph, np.inf, True, "all ranks are at one vertex")
+    alike = alike or symmetry(graph)
+    sinks, exact = alike.rank_orbits, True
+    if len(sinks) > _SINKS or len(sinks) * len(graph.tail) > _WORK:
+        sinks, exact = sinks[:0], False
+    for sink in sinks.tolist():
+        inside = _worse(alike, sink, inside)
+    held = int(graph.weight[inside].sum())
+    width = leaving(graph, inside)
+    how = f"a smallest cut for each of {len(sinks)} sorts of rank" if exact else "the cuts tried"
+    return Optimum(graph, width * n / held, exact, how, inside, held / n, width)
+
+
+def _worse(alike: Symmetry, sink: int, inside: Bools) -> Bools:
+    """Return the set that bounds what `sink` can get in, `inside` where no other is worse."""
+    small = around(alike, sink)
+    graph, net = small.graph, Network.of(small.graph)
+    own = int(small.label[sink])
+    unit = 1.0 if net.whole is None else float(graph.capacity[0] / net.whole[0])
+    whole = alike.graph
+    best = int(whole.weight[inside].sum()), leaving(whole, inside) / unit
+    if net.whole is not None:
+        best = best[0], round(best[1])
+    while True:
+        time = Fraction(best[0]) / Fraction(best[1])
+        found = net.cut(own, time, graph.weight)
+        if found is None:
+            return inside
+        crossing = found[graph.tail] & ~found[graph.head]
+        width = net.measure()[crossing].sum()
+        held = int(graph.weight[found].sum())
+        if not width:
+            return found[small.label]
+        more = held * Fraction(best[1]) / Fraction(width if net.whole is None else int(width))
+        if more <= best[0] * (1 if net.whole is not None else _BETTER):
+            return inside
+        best = held, (float(width) if net.whole is None else int(width))
+        inside = found[small.label]
+
+
+def _apart(graph: Graph, inside: Bools) -> Optimum:
+    """Return the optimum where nothing leads out of `inside`: none."""
+    held = int(graph.weight[inside].sum())
+    return Optimum(graph, 0.0, True, "nothing leaves the set", inside, held / graph.nranks, 0.0)
+
+
+def reduce_scatter(graph: Graph, alike: Symmetry | None = None) -> Optimum:
+    """Return the optimum of reduce_scatter: what must leave a set, the other ranks take."""
+    turned = graph.reversed()
+    if graph.mirrored:
+        found = allgather(graph, alike)
+    else:
+        # Orbits stay: an automorphism keeps a graph and its reverse.
+        found = allgather(turned, None if alike is None else replace(alike, graph=turned))
+    inside = None if found.inside is None else ~found.inside
+    return replace(found, graph=graph, inside=inside)

@@ -1,0 +1,128 @@
+"""The exact optimum of alltoall on any graph: the maximum concurrent flow.
+
+Owns the linear program: every rank sends every other rank f bytes a second, over any paths, and
+no edge carries more than it can. One commodity a source, and of alike sources one (averaging over
+the automorphisms); one row an orbit of edges:
+
+    maximise f where, for the source of each orbit k, rank v takes f, and
+    sum over k of |k| flow_k(orbit of edges) <= |orbit| c
+
+The bound that needs no program: k ranks send the n - k others k (n - k) f over what leaves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...fabric import F64, I64
+from ...fabric.graph import Graph
+from ...fabric.symmetry import Symmetry, symmetry
+from .cuts import Optimum, groups
+from .programs import Program, View, view
+
+__all__ = ["Alltoall", "alltoall"]
+
+_VARIABLES = 12_000
+_EDGES = 400_000  # edges of all views together that are looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Alltoall:
+    """optimum; sources: int64[k], a vertex of each orbit of ranks; flows: float64[k, m] B/s.
+
+    flows[i] is what source i sends, at the optimum's rate, on every edge; None where no program
+    was solved. of: int64[V], the row of each vertex with ranks, -1 for the others.
+    """
+
+    optimum: Optimum
+    alike: Symmetry
+    sources: I64
+    flows: F64 | None
+    of: I64
+
+    def flow(self, vertex: int) -> F64 | None:
+        """Return what the ranks at `vertex` send on every edge: float64[m] B/s."""
+        if self.flows is None:
+            return None
+        graph, perm = self.alike.graph, self.alike.image(vertex)
+        key = graph.tail.astype(np.int64) * graph.nvertices + graph.head
+        goes = np.searchsorted(key, perm[graph.tail] * graph.nvertices + perm[graph.head])
+        found = np.zeros(len(key))
+        found[goes] = self.flows[self.of[vertex]]
+        return found
+
+
+def alltoall(graph: Graph, alike: Symmetry | None = None,
+             variables: int = _VARIABLES) -> Alltoall:  # fmt: skip
+    """Return the optimum of alltoall. variables: of the largest program that is solved."""
+    alike = alike or symmetry(graph)
+    sources = alike.rank_orbits
+    of = np.full(graph.nvertices, -1)
+    held = np.flatnonzero(graph.weight > 0)
+    of[held] = np.searchsorted(sources, alike.vertex_orbit[held])
+    bound = _bounded(graph)
+    if bound.rate in (0.0, np.inf) or len(sources) * len(graph.tail) > _EDGES:
+        return Alltoall(bound, alike, sources, None, of)
+    views = [view(graph, alike, int(v)) for v in sources]
+    solved = None
+    if sum(len(v.tail) for v in views) <= variables:
+        solved = _solved(graph, alike, views)
+    if solved is None:
+        return Alltoall(bound, alike, sources, None, of)
+    rate, flows = solved
+    exact = Optimum(graph, rate, True, "the linear program of concurrent flows")
+    if rate >= bound.rate * (1 - 1e-7):  # HiGHS's tolerance
+        exact = Optimum(graph, bound.rate, True, bound.how, bound.inside, bound.share,
+                        bound.capacity)  # fmt: skip
+    return Alltoall(exact, alike, sources, flows, of)
+
+
+def _bounded(graph: Graph) -> Optimum:
+    """Return the least bound by the groups the graph names."""
+    n, best = graph.nranks, Optimum(graph, np.inf, True, "all ranks are at one vertex")
+    for group in groups(graph):
+        share = group.ranks * (n - group.ranks) / n
+        for width, away in ((group.out, False), (group.into, True)):
+            k = int((width / share).argmin())
+            rate = float(width[k] / share[k])
+            if rate < best.rate:
+                best = Optimum(graph, rate, False, "a set sends what the others take",
+                               group.inside(k) ^ away, float(share[k]), float(width[k]))  # fmt: skip
+    return best
+
+
+def _solved(graph: Graph, alike: Symmetry, views: list[View]) -> tuple[float, F64] | None:
+    """Return the rate and what the source of each view sends on every edge."""
+    scale = float(graph.capacity.max())
+    orbits, first, members = np.unique(alike.edge_orbit, return_index=True, return_counts=True)
+    program, n = Program(), graph.nranks
+    aim = program.add(1)  # n f, in units of the widest edge
+    limit = program.rows(len(orbits), graph.capacity[first] / scale, equal=False)
+    flows = []
+    for seen in views:
+        flow = program.add(len(seen.tail))
+        flows.append(flow)
+        row = program.rows(seen.size - 1, equal=True)
+        at, column, sign = seen.balance()
+        program.put(row + at, flow + column, sign, equal=True)
+        taken = np.bincount(seen.label, graph.weight, seen.size) * graph.weight[seen.centre] / n
+        other = np.delete(taken, seen.own)
+        program.put(row + np.arange(len(other)), aim, other, equal=True)
+        alike_sources = alike.vertex_orbit == alike.vertex_orbit[seen.centre]
+        sources = int(alike_sources.sum())
+        program.put(limit + seen.orbit, flow + np.arange(len(seen.tail)),
+                    sources / members[seen.orbit], equal=False)  # fmt: skip
+    found = program.solve(aim)
+    if found is None:
+        return None
+    spread: list[F64] = [
+        seen.spread(found[flow : flow + len(seen.tail)]) * scale
+        for seen, flow in zip(views, flows)
+    ]
+    return float(found[aim]) * scale, np.stack(spread)
+
+
+Flows = Callable[[int], F64 | None]

@@ -1,0 +1,171 @@
+"""From ways to forests: packed as fast as any can be, then as shallow as that allows, then whole.
+
+Owns the order of the search and what of it is kept: the forest that is within `_NEAR` of the
+fastest mix at the least depth, and shallower ones that lose more. Knows no cache and no schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...algorithms import Forest
+from ...algorithms.flat import Ints, depths
+from ...fabric import F64
+from .arborescence import cheapest, priced
+from .columns import Mix, Pool, Problem, mixed, solved
+from .shares import shared
+from .symmetry import groups
+from .ways import Ways
+
+__all__ = ["Packed", "load_of", "packed"]
+
+_NEAR = 0.003  # of the seconds that fewer levels, or fewer moves, may cost
+_ROUNDING = 0.003  # of the seconds that whole shares may cost; more only where no number will do
+_FAR = 1.5  # times the seconds of the fastest: what is slower is not kept, however shallow
+_BLOCK_SHARES = 128  # of one rank's block
+_ALL_SHARES = 512  # of what all trees share
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Packed:
+    """A forest; the s its busiest thing is busy per byte (of a block, or of the whole vector where
+    all trees share it); `proof`, the s below which no forest gets; and its depth.
+    """
+
+    forest: Forest
+    seconds: float
+    proof: float
+    depth: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Found:
+    """A group of moves, its pool, the fastest mix, and what is proven for the whole machine."""
+
+    images: npt.NDArray[np.int64]
+    pool: Pool
+    mix: Mix
+    proof: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The s the mix takes a byte: trees that share one share it with their images."""
+        shared_by = len(self.images) if self.pool.problem.free else 1
+        return self.mix.seconds / shared_by
+
+
+def load_of(forest: Forest, ways: Ways, *, own: bool) -> F64:
+    """Return the s each thing is busy per byte of a block: float64[things].
+
+    own: whether every rank's block has trees of its own; else all trees share one.
+    """
+    weight = forest.weights / forest.weights.sum() * (ways.n if own else 1)
+    tree, child = np.nonzero(forest.parents >= 0)
+    pair = forest.parents[tree, child] * np.int64(ways.n) + child
+    used = np.bincount(pair, weights=weight[tree], minlength=ways.n**2)
+    return np.asarray(ways.matrix.T @ used)
+
+
+def _proven(whole: Problem, prices: F64) -> float:
+    """Return the s that prices of things, which add up to 1, prove for all roots."""
+    price = whole.ways.priced(prices)
+    roots = whole.roots[:1] if whole.free else whole.roots
+    return float(priced(np.array([cheapest(price, int(r)) for r in roots]), price).sum())
+
+
+def _fastest(whole: Problem, order: Ints, *, moves: bool) -> _Found | None:
+    """Return the fastest mix, of one rank's trees and their images where that loses nothing."""
+    best, proof = None, 0.0
+    for images in groups(whole.ways, order) if moves else [np.arange(whole.ways.n)[None, :]]:
+        together = whole.ways.over(images)
+        roots = np.unique(images.min(axis=0)) if len(images) > 1 else whole.roots
+        if not together.spans(None if moves else int(roots[0])):
+            continue
+        pool = Pool(Problem(together, roots, whole.free))
+        mix, bound = solved(pool, whole.ways.n)
+        if mix is None:
+            continue
+        found = _Found(images, pool, mix)
+        if len(images) > 1:
+            bound = _proven(whole, together.spread(mix.prices))
+        proof = max(proof, bound)
+        best = found if best is None or found.seconds < best.seconds else best
+        if best.seconds <= proof * (1 + _NEAR):
+            break
+    return None if best is None else replace(best, proof=proof)
+
+
+def _shallow(found: _Found) -> list[tuple[Mix, int]]:
+    """Return mixes and their depths, the shallowest first, the last as fast as any."""
+    pool, n = found.pool, found.pool.problem.ways.n
+    used = np.array(pool.depth)[found.mix.x > 1e-9]
+    low, high, kept = _eccentric(pool.problem), int(used.max()), [(found.mix, int(used.max()))]
+    goal = found.mix.seconds * (1 + _NEAR)
+    while low < high:
+        depth = (low + high) // 2
+        mix, _ = solved(pool, depth, goal)
+        if mix is not None and mix.seconds <= found.mix.seconds * _FAR:
+            kept.append((mix, depth))
+        if mix is not None and mix.seconds <= goal:
+            high = depth
+        else:
+            low = depth + 1
+    kept.sort(key=lambda k: k[1])
+    last = next(k for k, (mix, _) in enumerate(kept) if mix.seconds <= goal)
+    return [k for k in kept[: last + 1] if k[1] < n]
+
+
+def _eccentric(problem: Problem) -> int:
+    """Return the levels that a tree needs at least."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import shortest_path
+
+    graph = csr_array(problem.ways.joined.astype(np.int8))
+    hops = shortest_path(graph, unweighted=True, indices=problem.roots).max(axis=1)
+    return int(hops.min() if problem.free else hops.max())
+
+
+def _whole(found: _Found, mix: Mix, depth: int, whole: Problem) -> Packed:
+    """Return a mix as a forest: the flattest of those as fast, in whole shares, with all images."""
+    pool, free = found.pool, whole.free
+    which = pool.within(depth, mix)
+    flat = mixed(pool, which, mix.seconds * (1 + _NEAR / 5))
+    seconds = np.array([pool.seconds[t] for t in which])
+    of = np.array([pool.of[t] for t in which])
+    most = max(_ALL_SHARES // len(found.images), _BLOCK_SHARES // 2) if free else _BLOCK_SHARES
+    enough = mix.seconds * (1 + _ROUNDING)
+    count, _ = shared(flat.x[which], seconds, of, most, enough)
+    trees = np.array([pool.parents[t] for t in which])[count > 0]
+    forest = _imaged(trees, count[count > 0], found.images)
+    load = load_of(forest, whole.ways, own=not free and len(whole.roots) > 1)
+    return Packed(forest, float(load.max()), found.proof, int(depths(forest.parents).max()))
+
+
+def _imaged(trees: Ints, weights: Ints, images: npt.NDArray[np.int64]) -> Forest:
+    """Return the trees and their images, in order of their roots."""
+    t, n = trees.shape
+    parents = np.full((len(images), t, n), -1, dtype=np.int32)
+    for moved, image in zip(parents, images):
+        moved[:, image] = np.where(trees < 0, -1, image[np.maximum(trees, 0)])
+    flat, weight = parents.reshape(-1, n), np.tile(weights, len(images)).astype(np.int32)
+    order = np.argsort(flat.argmin(axis=1), kind="stable")
+    return Forest(np.ascontiguousarray(flat[order]), weight[order] // np.gcd.reduce(weight))
+
+
+def packed(whole: Problem, order: Ints) -> list[Packed]:
+    """Return forests for a problem, the shallowest first, the last near the fastest there is.
+
+    order : int[n], the ranks node by node: where the search for symmetry starts. Empty where no
+    tree spans all ranks.
+    """
+    rooted = not whole.free and len(whole.roots) == 1
+    if whole.ways.n < 2 or not whole.ways.spans(int(whole.roots[0]) if rooted else None):
+        return []
+    found = _fastest(whole, order, moves=not rooted)
+    if found is None:
+        return []
+    made = [_whole(found, mix, depth, whole) for mix, depth in _shallow(found)]
+    return [p for k, p in enumerate(made) if all(p.seconds < q.seconds for q in made[:k])]

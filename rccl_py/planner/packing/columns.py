@@ -1,0 +1,201 @@
+"""The best mix of trees: a linear program whose columns are found as they are needed.
+
+Owns the program and its proof. With x[t] bytes on tree t, of which every class of roots needs one,
+and seconds[t, l] that a byte on t keeps thing l busy::
+
+    least T   with   sum of x over the trees of a class = 1,   sum of x[t] * seconds[t, l] <= T
+
+Prices p of the things, adding up to 1, come with its solution. No tree cheaper than what its class
+pays now: the mix is optimal; else the cheapest tree joins. By weak duality any prices prove that
+no mix is faster than the cheapest trees of all classes together.
+
+Source: L. R. Ford and D. R. Fulkerson, "A suggested computation for maximal multi-commodity network
+flows", Management Science 5 (1958); trees that carry all of it exist by J. Edmonds, "Edge-disjoint
+branchings" (1973).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...algorithms.flat import Ints, depths
+from ...fabric import F64
+from .arborescence import centred, cheapest, flattened, grown, priced
+from .ways import Ways
+
+__all__ = ["Mix", "Pool", "Problem", "mixed", "solved"]
+
+_ROUNDS = 60  # of new trees; the proof says how much is left
+_ENOUGH = 0.001  # a mix this near to what is proven is not improved
+_TREND = 0.5  # how much of the best prices so far is kept in those tried next
+_FIRST, _FEW = 12, 100  # searches at first prices; where there are few classes
+_SLACKS = (1e-9, 1e-3)  # of a mean price, that hanging a rank higher may cost
+_STALL = 6  # rounds that must bring ...
+_LEAST = 0.003  # ... at least this, or the search ends
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Problem:
+    """Trees for what: the ways, the roots (int[c]), and whether all trees share one byte and may
+    have any root (else each root has a byte of its own, a class). Free trees are used both ways:
+    their ways are `Ways.both`, so that the price of an edge is the same from either end.
+    """
+
+    ways: Ways
+    roots: Ints
+    free: bool = False
+
+    @property
+    def classes(self) -> int:
+        """Classes of trees."""
+        return 1 if self.free else len(self.roots)
+
+
+@dataclass(eq=False, slots=True)
+class Pool:
+    """Trees found so far: parents int32[n], of which class, seconds float64[L], depth."""
+
+    problem: Problem
+    parents: list[Ints] = field(default_factory=list)
+    of: list[int] = field(default_factory=list)
+    seconds: list[F64] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+    known: set[tuple[int, bytes]] = field(default_factory=set)
+
+    def add(self, parents: Ints) -> bool:
+        """Add a tree unless it is there; return whether it was not."""
+        ways, n = self.problem.ways, self.problem.ways.n
+        tree = (centred(parents) if self.problem.free else parents).astype(np.int32)
+        root = int(tree.argmin())
+        of = 0 if self.problem.free else int(np.flatnonzero(self.problem.roots == root)[0])
+        key = of, tree.tobytes()
+        if key in self.known:
+            return False
+        self.known.add(key)
+        child = np.flatnonzero(tree >= 0)
+        used = np.asarray(ways.distinct[tree[child] * np.int64(n) + child].sum(axis=0))
+        self.parents.append(tree)
+        self.of.append(of)
+        self.seconds.append(used.ravel())
+        self.depth.append(int(depths(tree[None])[0].max()))
+        return True
+
+    def within(self, deepest: int, last: Mix | None) -> Ints:
+        """Return trees up to a depth that a program may want: of many, the best at the prices of
+        the last one.
+        """
+        which = np.flatnonzero(np.array(self.depth) <= deepest)
+        kept = 4 * (self.problem.classes + self.problem.ways.distinct.shape[1]) + 100
+        if last is None or len(which) <= kept:
+            return which
+        each = np.array([self.seconds[t] for t in which]) @ last.prices
+        each -= last.paid[np.array(self.of)[which]]
+        each[last.x[which[which < len(last.x)]].nonzero()[0]] = -np.inf
+        return np.sort(which[np.argsort(each, kind="stable")[:kept]])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mix:
+    """A solution: x float64[T] by tree of the pool, seconds; prices float64[L] of the things, and
+    what each class pays, float64[c].
+    """
+
+    x: F64
+    seconds: float
+    prices: F64
+    paid: F64
+
+
+def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix:
+    """Return the fastest mix of the trees `which`; given `most` s, the shallowest within them."""
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
+    table = np.array([pool.seconds[t] for t in which]).T
+    unit = float(table.max(axis=0).mean())
+    classes, of = pool.problem.classes, np.array([pool.of[t] for t in which])
+    needed = csr_array((np.ones(len(which)), (of, np.arange(len(which)))),
+                       (classes, len(which) + 1))  # fmt: skip
+    limits = csr_array(np.hstack([table / unit, -np.ones((len(table), 1))]))
+    aim = np.zeros(len(which) + 1)
+    aim[-1] = 1.0
+    if np.isfinite(most):
+        aim[:-1] = np.array([pool.depth[t] for t in which], dtype=np.float64) ** 2
+        aim[-1] = 0.0
+    bounds = [(0, None)] * len(which) + [(0, most / unit)]
+    found: Any = linprog(aim, limits, np.zeros(len(table)), needed, np.ones(classes), bounds,
+                         method="highs")  # fmt: skip
+    x = np.zeros(len(pool.of))
+    x[which] = np.maximum(found.x[:-1], 0.0)
+    prices = np.maximum(-found.ineqlin.marginals, 0.0)
+    paid = np.asarray(found.eqlin.marginals) * unit
+    return Mix(x, float(found.x[-1]) * unit, prices / max(prices.sum(), 1e-300), paid)
+
+
+class _Search:
+    """The state of one search: the prices that prove most, and what they prove."""
+
+    def __init__(self, pool: Pool, deepest: int) -> None:
+        self.pool, self.deepest, self.proof = pool, deepest, 0.0
+        things = pool.problem.ways.distinct.shape[1]
+        self.best = np.full(things, 1.0 / things)
+
+    def offers(self, prices: F64) -> bool:
+        """Add trees that are cheap at these prices; return whether one is new."""
+        problem, n = self.pool.problem, self.pool.problem.ways.n
+        price = np.asarray(problem.ways.distinct @ prices).reshape(n, n)
+        price[~problem.ways.joined] = np.inf
+        bulk = float(price[np.isfinite(price)].mean())
+        trees: list[Ints] = []
+        for slope in (0.01 * bulk, 0.3 * bulk):
+            some, whole = grown(price, problem.roots, self.deepest, slope)
+            trees += list(some[whole])
+        if self.deepest >= n - 1:
+            # Where trees are free any root finds the cheapest.
+            roots = problem.roots[:1] if problem.free else problem.roots
+            exact = np.array([cheapest(price, int(root)) for root in roots])
+            bound = float(priced(exact, price).sum())
+            if bound > self.proof:
+                self.proof, self.best = bound, prices
+            trees = [flattened(tree, price, 1e-9 * bulk) for tree in trees]
+            trees += [flattened(tree, price, slack * bulk) for tree in exact for slack in _SLACKS]
+        return any([self.pool.add(tree) for tree in trees])
+
+    def start(self) -> None:
+        """Add trees at prices that grow with the load of those before."""
+        prices, load = self.best, np.zeros(len(self.best))
+        for _ in range(max(_FIRST, _FEW // self.pool.problem.classes)):
+            before = len(self.pool.of)
+            self.offers(prices)
+            if len(self.pool.of) > before:
+                load += np.sum(self.pool.seconds[before:], axis=0)
+            prices = np.exp(3.0 * load / max(load.max(), 1e-300))
+            prices /= prices.sum()
+
+
+def solved(pool: Pool, deepest: int, goal: float = 0.0) -> tuple[Mix | None, float]:
+    """Return the best mix of trees up to a depth, and the s below which no mix of any depth gets.
+
+    None where none are so shallow. The search ends at `goal` s, at the proof, or when new trees
+    bring little. The proof is 0 where `deepest` rules out some trees. `pool` keeps what was found.
+    """
+    search, history = _Search(pool, deepest), []
+    search.start()
+    which = pool.within(deepest, None)
+    if len(np.unique(np.array(pool.of)[which])) < pool.problem.classes:
+        return None, search.proof
+    mix = mixed(pool, which)
+    for _ in range(_ROUNDS):
+        history.append(mix.seconds)
+        if mix.seconds <= max(goal, search.proof * (1 + _ENOUGH)):
+            break
+        if not search.proof and len(history) > _STALL and history[-1] > history[-1 - _STALL] * (1 - _LEAST):
+            break
+        if not any(search.offers(part * search.best + (1 - part) * mix.prices)
+                   for part in ((_TREND, 0.0) if search.proof else (0.0,))):  # fmt: skip
+            break
+        mix = mixed(pool, pool.within(deepest, mix))
+    return mix, search.proof

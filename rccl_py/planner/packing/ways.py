@@ -1,0 +1,135 @@
+"""What one byte from a rank to another costs: the seconds it keeps each shared thing busy.
+
+Owns Ways, and what symmetry makes of them. Knows a fabric by its routes only, so what is packed on
+ways is packed on what messages really cross: planes, rails, peers' NICs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...algorithms.flat import Ints
+from ...fabric import F64, Fabric
+from ...links import PROTOCOLS
+
+__all__ = ["Ways", "ways_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """Pairs of ranks as a sparse matrix.
+
+    n: ranks. pair : int64[k], src * n + dst; shared : int64[k], what it uses; seconds : float64[k]
+    per byte. joined : bool[n, n], which pairs have a route. Entries of one pair and one shared
+    thing add up.
+    """
+
+    n: int
+    pair: npt.NDArray[np.int64]
+    shared: npt.NDArray[np.int64]
+    seconds: F64
+    joined: npt.NDArray[np.bool_]
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The seconds as scipy's csr_array of shape (n * n, things)."""
+        from scipy.sparse import csr_array
+
+        things = int(self.shared.max(initial=0)) + 1
+        found = csr_array((self.seconds, (self.pair, self.shared)), (self.n**2, things))
+        found.sum_duplicates()
+        return found
+
+    def turned(self) -> Ways:
+        """Return the ways backwards: what dst -> src costs stands at src -> dst."""
+        src, dst = np.divmod(self.pair, self.n)
+        return Ways(self.n, dst * self.n + src, self.shared, self.seconds, self.joined.T)
+
+    def both(self) -> Ways:
+        """Return what a byte there and one back cost together."""
+        back = self.turned()
+        return Ways(
+            self.n,
+            np.concatenate([self.pair, back.pair]),
+            np.concatenate([self.shared, back.shared]),
+            np.concatenate([self.seconds, back.seconds]),
+            self.joined & back.joined,
+        )
+
+    def over(self, images: Ints) -> Ways:
+        """Return what a pair and all its images cost together; images : int[m, n], where each rank
+        goes.
+        """
+        if len(images) == 1:
+            return self
+        src, dst = np.divmod(self.pair, self.n)
+        back = np.argsort(images, axis=1)  # which rank comes to be this one
+        pair = (back[:, src] * self.n + back[:, dst]).ravel()
+        entry = np.tile(np.arange(len(self.pair)), len(images))
+        joined = np.ones_like(self.joined)
+        for image in images:
+            joined &= self.joined[np.ix_(image, image)]
+        return Ways(self.n, pair, self.shared[entry], self.seconds[entry], joined)
+
+    @cached_property
+    def kinds(self) -> npt.NDArray[np.int64]:
+        """The kind of each thing: int64[things], -1 if none uses it; of a kind are things that all
+        pairs use alike.
+        """
+        columns = self.matrix.tocsc()
+        columns.sort_indices()
+        rounded = np.round(columns.data / max(columns.data.max(initial=0.0), 1e-300), 9)
+        found, known = np.full(columns.shape[1], -1, dtype=np.int64), dict[bytes, int]()
+        for thing, (a, b) in enumerate(zip(columns.indptr[:-1], columns.indptr[1:])):
+            if b > a:
+                key = columns.indices[a:b].tobytes() + rounded[a:b].tobytes()
+                found[thing] = known.setdefault(key, len(known))
+        return found
+
+    @cached_property
+    def distinct(self) -> Any:
+        """`matrix` with one column for each kind of thing."""
+        _, first = np.unique(self.kinds, return_index=True)
+        return self.matrix.tocsc()[:, first[self.kinds[first] >= 0]].tocsr()
+
+    def spread(self, prices: F64) -> F64:
+        """Return prices of kinds as prices of things, alike things sharing theirs alike."""
+        used = self.kinds >= 0
+        found = np.zeros(len(used))
+        found[used] = (prices / np.bincount(self.kinds[used]))[self.kinds[used]]
+        return found
+
+    def priced(self, prices: F64) -> F64:
+        """Return what each pair costs at prices of things: float64[n, n], inf without a route."""
+        each = np.asarray(self.matrix @ prices).reshape(self.n, self.n)
+        each[~self.joined] = np.inf
+        return each
+
+    def spans(self, root: int | None = None) -> bool:
+        """Return whether every rank reaches every other, or the root does."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+        graph = csr_array(self.joined.astype(np.int8))
+        if root is None:
+            return int(connected_components(graph, connection="strong")[0]) == 1
+        return len(breadth_first_order(graph, root, return_predecessors=False)) == self.n
+
+
+def ways_of(fabric: Fabric) -> Ways:
+    """Return the ways between the ranks of `fabric`, large messages under Simple."""
+    n = fabric.nranks
+    src, dst = (a.ravel().astype(np.int32) for a in np.indices((n, n)))
+    far = np.flatnonzero((src != dst) & fabric.reaches(src, dst))
+    routes = fabric.routes(src[far], dst[far], np.ones(len(far)))
+    pace = fabric.pace[PROTOCOLS["Simple"].index]
+    joined = np.zeros(n * n, dtype=bool)
+    joined[far] = True
+    seconds = routes.share * pace[routes.link]
+    return Ways(n, far[routes.row], routes.link.astype(np.int64), seconds, joined.reshape(n, n))
+

@@ -1,0 +1,314 @@
+"""What each algorithm sends, stage by stage, in blocks: formulas of the ranks' places alone.
+
+Owns the table of volumes. Knows how many ranks there are, which node each is on and the levels of
+the machine; no link, no size and no time. An algorithm that has no row is unknown here, which is
+no error: whoever asks then builds it. Sources of the volumes: Thakur, Rabenseifner and Gropp
+(IJHPCA 19, 2005) for the flat forms, Traff (circulant, arXiv 2109.12626), Cho et al. (BlueConnect,
+MLSys 2019) for levels, Sanders, Speck and Traff (2009) for the two trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import ceil, log2, prod
+
+import numpy as np
+import numpy.typing as npt
+
+from ..schedule import I32
+
+__all__ = ["Places", "Stage", "stages_of"]
+
+Ints = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What all ranks together send in `steps` steps in a row: blocks between nodes, and inside.
+
+    A block is what one rank contributes, or sends one peer. far_hops: how many of the steps wait
+    for a hop between nodes. far_messages, messages: what is posted between nodes and inside them,
+    by all ranks in all steps.
+    """
+
+    far: float
+    near: float
+    steps: int = 1
+    far_hops: int = 0
+    far_messages: float = 0.0
+    messages: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where ranks are. node: int[n], of each. nodes: int32[N, g], None where they are uneven.
+
+    tiers: as in a Recipe.
+    """
+
+    node: Ints
+    nodes: I32 | None
+    tiers: I32 | None
+
+    @property
+    def n(self) -> int:
+        """Ranks."""
+        return len(self.node)
+
+    @cached_property
+    def count(self) -> int:
+        """Nodes."""
+        return len(np.unique(self.node))
+
+    @property
+    def g(self) -> float:
+        """Ranks of a node."""
+        return self.n / self.count
+
+    @cached_property
+    def pairs(self) -> tuple[float, float]:
+        """Ordered pairs of different ranks: on different nodes, and on one."""
+        sizes = np.unique(self.node, return_counts=True)[1].astype(np.float64)
+        inside = float((sizes**2).sum())
+        return self.n**2 - inside, inside - self.n
+
+    def turn(self, partner: Ints, blocks: float, steps: int = 1) -> Stage:
+        """Return the stage in which rank r sends `blocks` to partner[r], `steps` times."""
+        crosses = int((self.node != self.node[partner]).sum())
+        far, near = crosses * steps, (self.n - crosses) * steps
+        return Stage(far * blocks, near * blocks, steps, steps * (crosses > 0), far, near)
+
+
+Sent = Callable[[Places], Iterator[Stage]]
+
+
+def _direct(blocks: Callable[[Places], float] = lambda _: 1.0) -> Sent:
+    def sent(p: Places) -> Iterator[Stage]:
+        far, near = p.pairs
+        yield Stage(far * blocks(p), near * blocks(p), 1, int(p.count > 1), far, near)
+
+    return sent
+
+
+def _twice(half: Sent) -> Sent:
+    """Return an allgather backwards and then forwards, of parts of 1 / n of the buffer."""
+
+    def sent(p: Places) -> Iterator[Stage]:
+        stages = list(half(p))
+        for s in (*stages[::-1], *stages):
+            yield Stage(s.far / p.n, s.near / p.n, s.steps, s.far_hops, s.far_messages, s.messages)
+
+    return sent
+
+
+def _ring(p: Places) -> Iterator[Stage]:
+    """Any ring enters every node once or more; n - 1 hops in a row cross count - 1 or more."""
+    far, steps = p.count * (p.count > 1), p.n - 1
+    yield Stage(far * steps, (p.n - far) * steps, steps, p.count - 1)
+
+
+def _circulant(p: Places) -> Iterator[Stage]:
+    skips = [p.n]
+    while skips[-1] > 1:
+        skips.append(-(-skips[-1] // 2))
+    for above, skip in pairwise(skips):
+        yield p.turn((np.arange(p.n) + skip) % p.n, above - skip)
+
+
+def _doubling(p: Places) -> Iterator[Stage]:
+    """The halves of powers of two: distance d moves d blocks a rank."""
+    for k in range(p.n.bit_length() - 1):
+        yield p.turn(np.arange(p.n) ^ (1 << k), 1 << k)
+
+
+def _recursive_doubling(p: Places) -> Iterator[Stage]:
+    if p.n & (p.n - 1) == 0:
+        for k in range(p.n.bit_length() - 1):
+            yield p.turn(np.arange(p.n) ^ (1 << k), 1)
+
+
+def _halving_doubling(p: Places) -> Iterator[Stage]:
+    """The nearest partner swaps half of the buffer; where ranks fold away only that is known."""
+    if p.n & (p.n - 1) == 0:
+        for _ in range(2):
+            for k in range(p.n.bit_length() - 1):
+                yield p.turn(np.arange(p.n) ^ (1 << k), 0.5 ** (k + 1))
+
+
+def _swing(p: Places) -> Iterator[Stage]:
+    """Every step is a swap at some distance; at which depends on the torus, so only hops count."""
+    yield Stage(0.0, 0.0, 2 * (p.n.bit_length() - 1))
+
+
+def _neighbour(p: Places) -> Iterator[Stage]:
+    """Pairs 0-1, 2-3, ... and then 1-2, 3-4, ... in turn, two blocks each but at first."""
+    ranks = np.arange(p.n)
+    even, odd = ranks ^ 1, (ranks + np.where(ranks % 2, 1, -1)) % p.n
+    steps = p.n // 2
+    yield p.turn(even, 1)
+    yield p.turn(odd, 2, steps // 2)
+    yield p.turn(even, 2, (steps - 1) // 2)
+
+
+def _chain(p: Places) -> Iterator[Stage]:
+    far = p.count - 1
+    for _ in range(2):
+        yield Stage(far, p.n - 1 - far, p.n - 1, far)
+
+
+def _tree(p: Places) -> Iterator[Stage]:
+    """Two trees over the nodes (or ranks), half of the data each: no less deep than log2."""
+    far, deep = p.count - 1, int(log2(max(p.count, 1)))
+    for _ in range(2):
+        yield Stage(far, p.n - 1 - far, max(deep, 1), deep)
+
+
+def _between(kind: str, p: Places) -> Iterator[tuple[int, float, float]]:
+    """Yield (steps, blocks a rank sends, messages a rank) of a half over the nodes on rails."""
+    count = p.count
+    if kind == "ring":
+        yield count - 1, count - 1, count - 1
+    elif kind == "direct":
+        yield 1, count - 1, count - 1
+    else:
+        left = count
+        while left > 1:
+            skip = -(-left // 2)
+            yield 1, left - skip, 1
+            left = skip
+
+
+def _inside(kind: str, p: Places, blocks: float) -> Stage:
+    """Return a half inside every node that moves `blocks` of each other rank to each."""
+    g = p.g
+    steps = int(g) - 1 if kind == "ring" else 1
+    return Stage(0.0, p.n * (g - 1) * blocks, max(steps, 1), 0, 0.0, p.n * (g - 1))
+
+
+def _gathered(inside: str, between: str) -> Sent:
+    """The two-level allgather; the reduce_scatter is it backwards, with the same sums."""
+
+    def sent(p: Places) -> Iterator[Stage]:
+        for steps, blocks, messages in _between(between, p):
+            yield Stage(p.n * blocks, 0.0, steps, steps, p.n * messages)
+        yield _inside(inside, p, p.count)
+
+    return sent
+
+
+def _rail_trees(inside: str) -> Sent:
+    def sent(p: Places) -> Iterator[Stage]:
+        within = _inside(inside, p, 1 / p.g)
+        deep = max(int(log2(p.count)), 1)
+        yield within
+        for _ in range(2):
+            yield Stage(p.count - 1.0, 0.0, deep, deep)
+        yield within
+
+    return sent
+
+
+def _levels(inner: str, outer: str) -> Sent:
+    """The allgather along every level of the tiers, the outermost first."""
+
+    def sent(p: Places) -> Iterator[Stage]:
+        assert p.tiers is not None  # the registry offers it only where there are levels
+        shape = p.tiers.shape
+        for axis, m in enumerate(shape):
+            far = axis < len(shape) - 1
+            blocks = p.n * (m - 1) * prod(shape[:axis])
+            kind = inner if axis else outer
+            steps = ceil(log2(m)) if kind == "circulant" else 1
+            posted = p.n * (m - 1) if kind == "direct" else 0.0
+            yield Stage(
+                blocks * far, blocks * (not far), steps, steps * far, posted * far,
+                posted * (not far),
+            )  # fmt: skip
+
+    return sent
+
+
+def _pairwise(p: Places) -> Iterator[Stage]:
+    far, near = p.pairs
+    yield Stage(far, near, p.n - 1, 0, far, near)
+
+
+def _bruck(radix: int) -> Sent:
+    """Digit k of a block's distance moves it at step k; what moves by j * radix^k is known."""
+
+    def sent(p: Places) -> Iterator[Stage]:
+        ranks, unit = np.arange(p.n), 1
+        while unit < p.n:
+            digit = ranks // unit % radix
+            moved = [p.turn((ranks + j * unit) % p.n, int((digit == j).sum()))
+                     for j in range(1, radix) if (digit == j).any()]  # fmt: skip
+            yield Stage(
+                sum(s.far for s in moved),
+                sum(s.near for s in moved),
+                1,
+                max(s.far_hops for s in moved),
+                sum(s.far_messages for s in moved),
+                sum(s.messages for s in moved),
+            )
+            unit *= radix
+
+    return sent
+
+
+def _two_hops(p: Places) -> Iterator[Stage]:
+    n, g, count = p.n, p.g, p.count
+    yield Stage(0.0, n * (g - 1) * count, 1, 0, 0.0, n * (g - 1))
+    yield Stage(n * (count - 1) * g, 0.0, 1, 1, n * (count - 1))
+
+
+def _two_hops_in_turn(p: Places) -> Iterator[Stage]:
+    n, g, count = p.n, p.g, p.count
+    yield Stage(n * (count - 1) * g, n * (g - 1) * count, count, count - 1, n * (count - 1))
+
+
+_KINDS = ("ring", "direct", "circulant")
+_LEVELS = (("direct", "direct"), ("direct", "circulant"), ("circulant", "circulant"))
+_TABLE: dict[tuple[str, str], Sent] = {
+    **{
+        (name, kind): half
+        for name in ("allgather", "reduce_scatter")
+        for kind, half in (
+            ("ring", _ring), ("both-ways", _ring), ("direct", _direct()), ("circulant", _circulant),
+            ("recursive-doubling", _doubling), ("recursive-halving", _doubling),
+            ("neighbour", _neighbour),
+            *((f"hier-{i}-{b}", _gathered(i, b)) for i in ("direct", "ring") for b in _KINDS),
+            *((f"levels-{i}-{o}", _levels(i, o)) for i, o in _LEVELS),
+        )
+    },
+    **{
+        ("allreduce", kind): sent
+        for kind, sent in (
+            ("ring", _twice(_ring)), ("both-ways", _twice(_ring)), ("tree", _tree),
+            ("chain", _chain), ("direct-oneshot", _direct()), ("direct-twoshot", _twice(_direct())),
+            ("circulant", _twice(_circulant)), ("recursive-doubling", _recursive_doubling),
+            ("halving-doubling", _halving_doubling), ("swing", _swing),
+            *((f"hier-{i}-{b}", _twice(_gathered(i, b))) for i in _KINDS[:2] for b in _KINDS),
+            *((f"hier-{i}-tree", _rail_trees(i)) for i in ("direct", "ring")),
+            *((f"levels-{i}-{o}", _twice(_levels(i, o))) for i, o in _LEVELS),
+        )
+    },
+    **{
+        ("alltoall", kind): sent
+        for kind, sent in (
+            ("direct", _direct()), ("pairwise", _pairwise), ("ring", _pairwise),
+            ("bruck", _bruck(2)), ("bruck-4", _bruck(4)), ("bruck-8", _bruck(8)),
+            ("hier-direct-direct", _two_hops), ("hier-direct-pairwise", _two_hops_in_turn),
+        )
+    },
+}  # fmt: skip
+
+
+def stages_of(collective: str, algorithm: str, places: Places) -> list[Stage] | None:
+    """Return what an algorithm sends at least, in order; None where nothing is known of it."""
+    sent = _TABLE.get((collective, algorithm))
+    if sent is None or places.n < 2:
+        return None
+    return [stage for stage in sent(places) if stage.steps] or None
