@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     )
     from .config import CommShrinkFlag, Config, CTAPolicy, WindowFlag
     from .errors import RcclError, Result
+    from .formats import msccl_xml, read_schedule
     from .links import first_call, first_touch
     from .planner import Plan, Planner
+    from .programs import Custom, Program, custom
     from .reduce_ops import PreMulSum, ReduceOp
     from .report.draw import draw
     from .topology import Topology, load, lower, machine_names
@@ -64,10 +66,12 @@ __all__ = [
     "CommShrinkFlag",
     "Communicator",
     "Config",
+    "Custom",
     "Event",
     "Plan",
     "Planner",
     "PreMulSum",
+    "Program",
     "Properties",
     "RcclError",
     "ReduceOp",
@@ -79,6 +83,7 @@ __all__ = [
     "Window",
     "WindowFlag",
     "compare",
+    "custom",
     "draw",
     "dtypes",
     "errors",
@@ -92,6 +97,8 @@ __all__ = [
     "load",
     "lower",
     "machine_names",
+    "msccl_xml",
+    "read_schedule",
     "run",
 ]
 
@@ -101,10 +108,12 @@ _HOMES = {
     "CommShrinkFlag": "config",
     "Communicator": "comm",
     "Config": "config",
+    "Custom": "programs",
     "Event": "comm",
     "Plan": "planner",
     "Planner": "planner",
     "PreMulSum": "reduce_ops",
+    "Program": "programs",
     "Properties": "comm",
     "RcclError": "errors",
     "ReduceOp": "reduce_ops",
@@ -116,6 +125,7 @@ _HOMES = {
     "Window": "comm",
     "WindowFlag": "config",
     "compare": "topology.diff",
+    "custom": "programs",
     "draw": "report.draw",
     "first_call": "links",
     "first_touch": "links",
@@ -127,6 +137,8 @@ _HOMES = {
     "load": "topology",
     "lower": "topology",
     "machine_names": "topology",
+    "msccl_xml": "formats",
+    "read_schedule": "formats",
     "run": "comm",
 }
 _MODULES = ("dtypes", "errors")

@@ -76,6 +76,17 @@ def _seconds(value: object, what: str) -> float:
     return finite(value, what, 0, _LONGEST)
 
 
+def _schedules(value: object, what: str) -> object:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, (list, tuple)):
+        raise InvalidArgument(
+            f"{what} {value!r} is a {type(value).__name__}: names of files in one text, or a list "
+            "of files and schedules was expected"
+        )
+    return tuple(value)
+
+
 _CHECKS: dict[str, Callable[[object, str], object]] = {
     "blocking": _claim,
     "cga_cluster_size": _between(0, 8),
@@ -101,6 +112,7 @@ _CHECKS: dict[str, Callable[[object, str], object]] = {
     "algo": text,
     "proto": text,
     "policy": text,
+    "schedules": _schedules,
     "timeout": _seconds,
     "flight_dir": text,
 }
@@ -141,6 +153,10 @@ class Config:
                                               read by the planner, which refuses unknown names
     policy                     text           whose choices the planner takes, such as nccl-2.30 or
                                               csv:FILE (docs/policies.md); unset: the fastest
+    schedules                  text or list   schedules that calls they fit take before all others:
+                                              files (MSCCL XML, MSCCL++ JSON) in one text, as in
+                                              PATH, or a list of files and of schedules written in
+                                              Python (docs/custom.md)
     timeout                    above 0, s     the longest wait for other ranks; unset: 30
     flight_dir                 text           where flight records go when a communicator fails;
                                               unset: rccl-flight in the temporary files; "": none
@@ -171,6 +187,7 @@ class Config:
     algo: str | None = None
     proto: str | None = None
     policy: str | None = None
+    schedules: str | tuple[Any, ...] | list[Any] | None = None
     timeout: float | None = None
     flight_dir: str | None = None
 

@@ -16,7 +16,7 @@ one chunk back)::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
 SlotPair = tuple[I32, I32]
 
 COPY = 0
@@ -71,7 +72,9 @@ class Rows:
     """The part of a step that repeats: who sends to whom, how much, on which channel.
 
     switched: whether the switch between the ranks does it: adds up what several send to one, or
-    hands on to several what one sends. What the ranks hold afterwards is the same.
+    hands on to several what one sends. What the ranks hold afterwards is the same. times: rows
+    that an entry stands for (of all, or int64, of each), one after the other and alike but for
+    their slots: one message, so who only adds up loads need not look at each.
     """
 
     src: I32
@@ -80,6 +83,33 @@ class Rows:
     op: I32
     channel: I32
     switched: bool = False
+    times: int | I64 = 1
+    _each: list[Rows] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """How many rows these are."""
+        if isinstance(self.times, int):
+            return len(self.src) * self.times
+        return int(self.times.sum())
+
+    @property
+    def total(self) -> I64:
+        """The slots of all rows an entry stands for: int64, one an entry."""
+        return self.count.astype(np.int64) * self.times
+
+    @property
+    def each(self) -> Rows:
+        """The same with an entry for every row; made once."""
+        if isinstance(self.times, int) and self.times == 1:
+            return self
+        if not self._each:
+            columns = self.src, self.dst, self.count, self.op, self.channel
+            wide = [np.repeat(column, self.times) for column in columns]
+            for column in wide:
+                column.flags.writeable = False  # S4
+            self._each.append(Rows(*wide, self.switched))
+        return self._each[0]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,7 +121,7 @@ class Move:
 
     def step(self, s: int) -> Step:
         """Return repetition `s` as a Step."""
-        r = self.rows
+        r = self.rows.each
         src_slot, dst_slot = self.slots(s)
         src_slot.flags.writeable = dst_slot.flags.writeable = False  # S4
         return Step(r.src, r.dst, src_slot, dst_slot, r.count, r.op, r.channel)
@@ -136,18 +166,19 @@ def rows(
     op: npt.ArrayLike = COPY,
     channel: npt.ArrayLike = 0,
     switched: bool = False,
+    times: int | I64 = 1,
 ) -> Rows:
     """Return read-only int32 columns of one length; scalars are repeated."""
     length = np.size(src) if np.ndim(src) else np.size(dst)
     wanted = (src, dst, count, op, channel)
     columns = (_column(np.ravel(c) if np.ndim(c) else c, length) for c in wanted)
     source, target, counts, ops, channels = columns
-    return Rows(source, target, counts, ops, channels, switched)
+    return Rows(source, target, counts, ops, channels, switched, times)
 
 
 def at(moved: Rows, src_slot: npt.ArrayLike, dst_slot: npt.ArrayLike) -> Move:
     """Return the move of these rows over the same slots at every repetition."""
-    length = len(moved.src)
+    length = moved.size
     pair = (
         _column(np.ravel(src_slot) if np.ndim(src_slot) else src_slot, length),
         _column(np.ravel(dst_slot) if np.ndim(dst_slot) else dst_slot, length),

@@ -5,6 +5,7 @@ Nothing here uses the library's own table of starts and goals: an oracle must no
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, reduce
 from math import gcd
 from pathlib import Path
@@ -12,12 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from rccl_py.algorithms import ALGORITHMS, Algorithm, Forest, Paths, Recipe
+from rccl_py.algorithms import ALGORITHMS, Algorithm, Forest, Part, Paths, Recipe
 from rccl_py.algorithms.shapes import double_binary_tree, two_level_trees
 from rccl_py.schedule import COPY, Move, Phase, Rows, Schedule, Step
 
 SIZES = (1, 2, 3, 5, 8, 12)
 """One, two, three, a prime, a power of two, and neither."""
+
+
+MIX = (Part("ring", 2), Part("circulant", 1))
+"""Two algorithms side by side, two thirds of the data by the first."""
 
 
 def algorithm(collective: str, name: str) -> Algorithm:
@@ -109,7 +114,7 @@ def recipe_of(n: int, root: int = 0, g: int | None = None, pieces: int = 1, *,
     orders, weights = many_rings(n)
     if one_ring:
         orders, weights = np.arange(n, dtype=np.int32)[None, :], np.ones(1, dtype=np.int32)
-    found: dict[str, Any] = {"grid": grid_of(n), "tiers": tiers_of(n, g)}
+    found: dict[str, Any] = {"grid": grid_of(n), "tiers": tiers_of(n, g), "mix": MIX}
     if n <= 256:  # larger ones, of n^2 entries, are for tests of their own
         found |= {"forest": forest_of(n), "paths": paths_of(n)}
     if g is None:
@@ -118,6 +123,13 @@ def recipe_of(n: int, root: int = 0, g: int | None = None, pieces: int = 1, *,
     local, local_weights = many_rings(g)
     return Recipe(n, root, orders, weights, two_level_trees(nodes, np.arange(g), n), nodes, local,
                   local_weights, pieces, **found)  # fmt: skip
+
+
+def equipped(recipe: Recipe) -> Recipe:
+    """Return a machine's recipe with all that any algorithm needs, put in where it has none."""
+    given = recipe_of(recipe.n, 0, None if recipe.nodes is None else recipe.nodes.shape[1])
+    return replace(recipe, **{name: getattr(given, name) for name in {a.needs for a in ALGORITHMS}
+                              if getattr(recipe, name, "") is None})  # fmt: skip
 
 
 def divisors(n: int) -> list[int]:

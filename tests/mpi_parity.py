@@ -11,7 +11,7 @@ import sys
 import time
 
 import numpy as np
-from helpers import blocks, buffers_of, divisors, recipe_of
+from helpers import blocks, buffers_of, divisors, recipe_of, suits
 from mpi4py import MPI
 
 from rccl_py.algorithms import ALGORITHMS
@@ -27,7 +27,7 @@ COUNTS = (0, 1, 3, 101, 4099, 20_011)
 def cases(n: int):
     """Yield (algorithm, node size, root, pieces, count, arithmetic, in place by rank)."""
     ops = [op for op in ReduceOp if op is not ReduceOp.AVG]
-    for k, row in enumerate(ALGORITHMS):
+    for k, row in enumerate(a for a in ALGORITHMS if suits(a, n)):
         for i, count in enumerate(COUNTS):
             if n > 2 and i != k % len(COUNTS) and (n > 4 or count != COUNTS[-1]):
                 continue

@@ -125,9 +125,11 @@ def _levels() -> dict[tuple[str, str], Formula]:
     """Return the forms over the levels of helpers.tiers_of, the outermost first."""
     table = {}
     for inner, outer in (("direct", "direct"), ("direct", "circulant"), ("circulant", "circulant")):
+
         def steps(n: int, i=_HALF[inner], o=_HALF[outer]) -> int:
             first, *others = tiers_of(n).shape
             return o(first) + sum(i(m) for m in others)
+
         name = f"levels-{inner}-{outer}"
         table["allreduce", name] = Formula(lambda n, g, N, s=steps: 2 * s(n),
                                            lambda n, g, N: Fraction(2 * (n - 1), n))  # fmt: skip
@@ -192,6 +194,10 @@ FORMULAS: dict[tuple[str, str], Formula] = {
         lambda n, g, N: 2 * (n - 1), lambda n, g, N: Fraction(2 * (n - 1), n)),
     **{(c, "forest"): Formula(lambda n, g, N: n - 1, lambda n, g, N: n - 1)
        for c in ("reduce_scatter", "allgather")},
+    ("allreduce", "mix"): Formula(
+        lambda n, g, N: 2 * (n - 1), lambda n, g, N: Fraction(2 * (n - 1), n)),
+    **{(c, "mix"): Formula(lambda n, g, N: n - 1, lambda n, g, N: n - 1)
+       for c in ("reduce_scatter", "allgather")},
     ("broadcast", "arborescences"): Formula(
         lambda n, g, N: n - 1, lambda n, g, N: Fraction(2 * any_(n) + min(2, n - 1), 3)),
     ("reduce", "arborescences"): Formula(lambda n, g, N: n - 1, lambda n, g, N: any_(n)),
@@ -215,6 +221,7 @@ FORMULAS: dict[tuple[str, str], Formula] = {
     ("gather", "tree"): Formula(lambda n, g, N: max(d.bit_count() for d in range(n))),
     ("scatter", "tree"): Formula(
         lambda n, g, N: max(d.bit_count() for d in range(n)), lambda n, g, N: n - 1),
+    ("allgather", "dissemination"): Formula(lambda n, g, N: log2(n), lambda n, g, N: n - 1),
     ("broadcast", "binomial"): Formula(lambda n, g, N: log2(n), lambda n, g, N: log2(n)),
     ("reduce", "binomial"): Formula(lambda n, g, N: log2(n), lambda n, g, N: any_(n)),
     ("gather", "binomial"): Formula(

@@ -28,7 +28,7 @@ NAMES = [field.name for field in fields(Config)]
 
 
 def test_every_field_is_tested_here():
-    assert sorted([*BOOLS, *RANGES, *TEXTS, "timeout"]) == sorted(NAMES)
+    assert sorted([*BOOLS, *RANGES, *TEXTS, "timeout", "schedules"]) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

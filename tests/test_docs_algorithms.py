@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import forest_of, grid_of, paths_of, suits, tiers_of
+from helpers import MIX, forest_of, grid_of, paths_of, suits, tiers_of
 
 from rccl_py.algorithms import ALGORITHMS, Algorithm, Recipe
 from rccl_py.algorithms.shapes import double_binary_tree, identity_order, two_level_trees
@@ -92,7 +92,7 @@ def recipe_of(n: int, g: int | None, pieces: int, root: int) -> Recipe:
     """Return a recipe with one ring; g None: one level."""
     one, weight = identity_order(n), np.ones(1, dtype=np.int32)
     found = {"grid": grid_of(n), "tiers": tiers_of(n, g), "forest": forest_of(n),
-             "paths": paths_of(n)}  # fmt: skip
+             "paths": paths_of(n), "mix": MIX}  # fmt: skip
     if g is None:
         return Recipe(n, root, one, weight, double_binary_tree(n), pieces=pieces, **found)
     nodes = np.arange(n, dtype=np.int32).reshape(-1, g)

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers import SIZES, algorithm, machine, raw_links, recipe_of, switched
+from helpers import SIZES, algorithm, equipped, machine, raw_links, recipe_of, suits, switched
 from slow_estimate import Slow
 
 from rccl_py import Planner, load, lower
@@ -52,9 +52,11 @@ def planner(name: str) -> Planner:
 
 
 def fits(row: Algorithm, name: str) -> bool:
-    """Return whether the machine has the nodes and the switches that an algorithm needs."""
+    """Return whether the machine has the ranks, nodes and switches that an algorithm needs."""
     fabric = planner(name).fabric
     several = bool(fabric.node.max())
+    if not suits(row, fabric.nranks):
+        return False
     if row.switched and (not fabric.multicast or fabric.nranks < 3):
         return False
     return several if row.two_level else not (row.switched and several)
@@ -90,7 +92,7 @@ def test_the_estimate_equals_a_loop_over_every_row_of_every_step(name, row):
     made = planner(name)
     slow, n = Slow(made.fabric), made.fabric.nranks
     for pieces in (1, 3) if row.pieces > 1 else (1,):
-        schedule = row.build(made.recipe(n - 1, pieces))
+        schedule = row.build(equipped(made.recipe(n - 1, pieces)))
         fast = profile(schedule, made.fabric)
         for block, protocol in ((1, "LL"), (n - 1, "LL128"), (1e6, "Simple"), (1e9, "LL")):
             for channels in (0, 2) if all(made.fabric.per_channel) else (0,):
@@ -103,7 +105,7 @@ def test_the_estimate_equals_a_loop_over_every_row_of_every_step(name, row):
 def test_loads_known_from_other_schedules_change_nothing(name):
     made, shared = planner(name), Loads(planner(name).fabric)
     for row in [a for a in ALGORITHMS if not a.two_level and fits(a, name)] * 2:
-        schedule = row.build(made.recipe())
+        schedule = row.build(equipped(made.recipe()))
         alone, again = profile(schedule, made.fabric), profile(schedule, made.fabric, shared)
         for field in ("steps", "hops", "messages", "link", "memory", "busiest", "through", "window",
                       "last", "total_link"):  # fmt: skip
@@ -121,7 +123,7 @@ def test_a_timeline_adds_up_to_the_time_and_names_the_link_most_loaded(name):
     made = planner(name)
     slow = Slow(made.fabric)
     for row in (a for a in ALGORITHMS if not a.two_level and fits(a, name)):
-        schedule = row.build(made.recipe())
+        schedule = row.build(equipped(made.recipe()))
         fast, total = profile(schedule, made.fabric), np.zeros(made.fabric.nlinks)
         for phase in schedule.phases():
             for s in range(phase.steps):

@@ -20,7 +20,7 @@ FLOORS = [
     {"arguments", "errors", "units"},
     {"buffers", "config", "disagreement", "dtypes", "fabric", "recorder", "reduce_ops", "schedule"},
     {"algorithms", "collectives", "execute", "framing", "links", "patterns"},
-    {"topology", "check", "timing"},
+    {"topology", "check", "programs", "timing"},
     {"transports", "planner"},
     {"formats"},
     {
@@ -34,6 +34,7 @@ FLOOR = {name: k for k, names in enumerate(FLOORS) for name in names}
 SIDEWAYS = {
     ("units", "errors"),
     ("arguments", "errors"),
+    ("programs", "check"),
     ("buffers", "dtypes"),
     ("disagreement", "recorder"),
     ("fabric", "schedule"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import built, divisors, fits, is_right, machine, raw_links, switched
+from helpers import built, divisors, equipped, is_right, machine, raw_links, suits, switched
 
 import rccl_py as rccl
 from rccl_py import Planner, load, lower
@@ -24,7 +24,7 @@ from rccl_py.timing import profile
 from rccl_py.timing.memory import work
 from rccl_py.timing.stages import stages
 
-SWITCHED = [a for a in ALGORITHMS if a.switched]
+SWITCHED = [a for a in algorithms_of("allreduce") if a.switched]
 TWO_LEVEL = [a for a in SWITCHED if a.two_level]
 SIMPLE = PROTOCOLS["Simple"]
 TOPOLOGIES = sorted(path.stem for path in (Path(__file__).parents[1] / "topologies").glob("*.yaml"))
@@ -139,13 +139,13 @@ def test_stages_put_on_every_link_what_the_estimate_does(row, name, nodes, ranks
     if row.two_level == (nodes == 1) or (row.switched and row.two_level == (nodes == 1)):
         return
     fabric = fabric_of(name, nodes, ranks)
-    if not fits(row, Planner(fabric).recipe()):
+    if not suits(row, fabric.nranks):
         return
     domain = fabric.domain  # ranks that serve many reach less: only where they do it themselves
     fabric = replace(fabric, domains=(replace(
         domain, spread=domain.spread / 2, port_spread=domain.port_spread / 4),))  # fmt: skip
     for pieces in (1, 3):
-        schedule = row.build(Planner(fabric).recipe(0, pieces))
+        schedule = row.build(equipped(Planner(fabric).recipe(0, pieces)))
         total = np.zeros(fabric.nlinks)
         for stage in stages(schedule, fabric):
             of = np.repeat(np.arange(len(stage.src)), np.diff(stage.ptr))
@@ -293,11 +293,12 @@ def test_where_a_switch_adds_up_the_bound_is_what_one_rank_or_one_node_must_move
     up = ports(fabric)[0][0]
     one_rank = fabric.launch + size / fabric.bandwidth[up].sum()
     assert one_rank <= bound.seconds <= without.seconds
-    if nodes == 1:
-        n = fabric.nranks
-        assert bound.seconds == pytest.approx(one_rank)
-        ratio = (without.seconds - fabric.launch) / (bound.seconds - fabric.launch)
-        assert ratio == pytest.approx(2 * (n - 1) / n)
+    if nodes == 1:  # its share of the port is all that a switch gets of it
+        n, part = fabric.nranks, fabric.multicast
+        assert bound.links == pytest.approx(
+            min((1 + 1 / n) / part, 2 * (n - 1) / n) * size / fabric.bandwidth[up].sum()
+        )
+        assert without.links / bound.links == pytest.approx(max(2 * (n - 1) / (n + 1) * part, 1))
     else:
         assert "node" in bound.cut
 
@@ -308,8 +309,23 @@ def test_what_a_switch_cannot_do_is_bounded_as_before():
     for row in {a.collective for a in ALGORITHMS} - {"allreduce"}:
         bounds = [lower_bound(f, find_cuts(f), row, 1e9) for f in (fabric, deaf)]
         assert bounds[0] == bounds[1], row
-    assert {a.collective for a in SWITCHED} == {"allreduce"}
-    assert all(a in algorithms_of("allreduce") for a in SWITCHED)
+    # A root must still send, or get, all of it: a switch spares the others, not the root.
+    halves = {(a.collective, a.name) for a in ALGORITHMS if a.switched} - {
+        (a.collective, a.name) for a in SWITCHED}  # fmt: skip
+    assert halves == {("broadcast", "multicast"), ("reduce", "nvls")}
+
+
+@pytest.mark.parametrize("collective, name", [("broadcast", "multicast"), ("reduce", "nvls")])
+def test_a_rooted_half_is_one_step_and_bound_by_the_root_whose_port_sends_or_gets_all_once(
+    collective, name
+):
+    fabric, size = fabric_of("h100-8"), 1 << 30
+    plan = Planner(fabric, name).plan(collective, size, root=3)
+    moved = plan.profile.total_link * size / plan.profile.chunks
+    port = ports(fabric)[0 if collective == "broadcast" else 1][3]
+    assert moved[port].sum() == pytest.approx(size / fabric.multicast)
+    assert plan.profile.steps.tolist() == [1] and plan.protocol == "Simple"
+    assert plan.time >= plan.bound.seconds
 
 
 def test_more_of_the_port_for_the_switch_never_makes_a_call_slower():

@@ -18,10 +18,12 @@ from . import (
     binomial,
     both_ways,
     bucket,
+    dissemination,
     doubling,
     forest,
     hierarchical,
     levels,
+    mix,
     neighbour,
     pat,
     paths,
@@ -30,10 +32,19 @@ from . import (
     swing,
     trees,
 )
-from .recipe import Forest, Paths, Recipe
+from .recipe import Forest, Part, Paths, Recipe
 from .split import CIRCULANT, DIRECT, NVLS, RING
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Forest", "Paths", "Recipe", "algorithms_of"]
+__all__ = [
+    "ALGORITHMS",
+    "FAMILIES",
+    "Algorithm",
+    "Forest",
+    "Part",
+    "Paths",
+    "Recipe",
+    "algorithms_of",
+]
 
 
 _EVERY = ("LL", "LL128", "Simple")
@@ -92,6 +103,18 @@ def _two_stage(n: int, g: int) -> float:
     return n * (g + n / g)
 
 
+def _on_rails(n: int, g: int) -> float:
+    return n * (g + 2)
+
+
+def _on_rails_log(n: int, g: int) -> float:
+    return n * (g + 2 * math.log2(n / g + 1))
+
+
+def _on_grid(n: int, _g: int) -> float:
+    return 2 * n * math.sqrt(n)
+
+
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """One row: how `collective` is done by the algorithm `name`.
@@ -102,7 +125,7 @@ class Algorithm:
     rows(n, g): about how many distinct rows the
     schedule has on n ranks, g a node (repeats of a phase count once), so that a planner knows
     what not to enumerate. needs: what else of the recipe or of n it cannot do without: "grid",
-    "tiers", "forest", "paths", "even" (n), "power of two" (n), or nothing.
+    "tiers", "forest", "paths", "mix", "even" (n), "power of two" (n), or nothing.
     """
 
     collective: str
@@ -128,7 +151,7 @@ def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:
         name,
         halves.name,
         partial(build, halves),
-        rows=_linear if halves is RING else _square,
+        rows={"ring": _linear, "circulant": _halving}.get(halves.name, _square),
     )
 
 
@@ -145,7 +168,7 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
         partial(build, inside, between),
         pieces=64,
         two_level=True,
-        rows=_two_stage if collective == "allreduce" else _square,
+        rows={"ring": _on_rails, "circulant": _on_rails_log}.get(between.name, _two_stage),
         switched=inside is NVLS,
         protocols=_SWITCHED if inside is NVLS else _EVERY,
     )
@@ -163,29 +186,34 @@ def _levels(collective: str, inner: split.Halves, outer: split.Halves) -> Algori
         "hier",
         partial(build, inner, outer),
         pieces=64,
-        rows=_nested if collective == "allreduce" else _square,
+        rows=_nested,
         needs="tiers",
     )
 
 
+def _build_of(collective: str, name: str) -> Callable[[Recipe], Schedule]:
+    """Return how an algorithm of the table below makes its schedule."""
+    return next(a.build for a in ALGORITHMS if (a.collective, a.name) == (collective, name))
+
+
 _HALVES = (RING, DIRECT, CIRCULANT)
-_Flat = tuple[str, str, Callable[[Recipe], Schedule], Callable[[int, int], float], str]
-_FLAT: tuple[_Flat, ...] = (  # collective, name and family, generator, rows, needs
-    ("allreduce", "both-ways", both_ways.allreduce, _linear, ""),
-    ("allreduce", "recursive-doubling", doubling.recursive_doubling, _halving, ""),
-    ("allreduce", "halving-doubling", doubling.halving_doubling, _halving, ""),
-    ("allreduce", "swing", swing.allreduce, _on_torus_log, "power of two"),
-    ("allreduce", "bucket", bucket.allreduce, _on_torus, "grid"),
-    ("reduce_scatter", "both-ways", both_ways.reduce_scatter, _linear, ""),
-    ("reduce_scatter", "recursive-halving", doubling.reduce_scatter, _log, "power of two"),
-    ("reduce_scatter", "bucket", bucket.reduce_scatter, _square, "grid"),
-    ("reduce_scatter", "neighbour", neighbour.reduce_scatter, _square, "even"),
-    ("reduce_scatter", "pat", pat.reduce_scatter, _square, ""),
-    ("allgather", "both-ways", both_ways.allgather, _linear, ""),
-    ("allgather", "recursive-doubling", doubling.allgather, _log, "power of two"),
-    ("allgather", "bucket", bucket.allgather, _square, "grid"),
-    ("allgather", "neighbour", neighbour.allgather, _square, "even"),
-    ("allgather", "pat", pat.allgather, _square, ""),
+_Flat = tuple[str, str, Callable[[Recipe], Schedule], int, Callable[[int, int], float], str]
+_FLAT: tuple[_Flat, ...] = (  # collective, name and family, generator, pieces, rows, needs
+    ("allreduce", "both-ways", both_ways.allreduce, 1, _linear, ""),
+    ("allreduce", "recursive-doubling", doubling.recursive_doubling, 1, _halving, ""),
+    ("allreduce", "halving-doubling", doubling.halving_doubling, 1, _halving, ""),
+    ("allreduce", "swing", swing.allreduce, 1, _on_torus_log, "power of two"),
+    ("allreduce", "bucket", bucket.allreduce, 16, _on_torus, "grid"),
+    ("reduce_scatter", "both-ways", both_ways.reduce_scatter, 1, _linear, ""),
+    ("reduce_scatter", "recursive-halving", doubling.reduce_scatter, 1, _log, "power of two"),
+    ("reduce_scatter", "bucket", bucket.reduce_scatter, 16, _square, "grid"),
+    ("reduce_scatter", "neighbour", neighbour.reduce_scatter, 1, _square, "even"),
+    ("reduce_scatter", "pat", pat.reduce_scatter, 4, _square, ""),
+    ("allgather", "both-ways", both_ways.allgather, 1, _linear, ""),
+    ("allgather", "recursive-doubling", doubling.allgather, 1, _log, "power of two"),
+    ("allgather", "bucket", bucket.allgather, 16, _square, "grid"),
+    ("allgather", "neighbour", neighbour.allgather, 1, _square, "even"),
+    ("allgather", "pat", pat.allgather, 4, _square, ""),
 )
 _ON_LEVELS = ((DIRECT, DIRECT), (DIRECT, CIRCULANT), (CIRCULANT, CIRCULANT))
 
@@ -224,10 +252,13 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     *(_split("reduce_scatter", h, h.name) for h in _HALVES),
     *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(_split("allgather", h, h.name) for h in _HALVES),
+    Algorithm(
+        "allgather", "dissemination", "dissemination", dissemination.dissemination, rows=_log
+    ),
     *(_two_level("allgather", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(
-        Algorithm(collective, name, name, build, 4 if name == "pat" else 1, rows=rows, needs=needs)
-        for collective, name, build, rows, needs in _FLAT
+        Algorithm(collective, name, name, build, pieces, rows=rows, needs=needs)
+        for collective, name, build, pieces, rows, needs in _FLAT
     ),
     *(
         _levels(collective, inner, outer)
@@ -244,14 +275,18 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             ("reduce", "arborescences", forest.reduce, _linear),
         )
     ),
+    *(
+        Algorithm(name, "mix", "mix", partial(mix.mix, name, _build_of), needs="mix")
+        for name in ("allreduce", "reduce_scatter", "allgather")
+    ),
     Algorithm("alltoall", "direct", "direct", alltoall.direct),
     Algorithm("alltoall", "pairwise", "pairwise", alltoall.pairwise),
     Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=_cube),
     *(
-        Algorithm("alltoall", name, "bruck", partial(alltoall.bruck, name, radix), rows=_square_log)
+        Algorithm("alltoall", name, "bruck", partial(alltoall.bruck, name, radix), rows=_halving)
         for name, radix in (("bruck", 2), ("bruck-4", 4), ("bruck-8", 8))
     ),
-    Algorithm("alltoall", "grid", "grid", alltoall.grid, pieces=16, rows=_two_squares),
+    Algorithm("alltoall", "grid", "grid", alltoall.grid, pieces=16, rows=_on_grid),
     Algorithm(
         "alltoall",
         "hier-direct-direct",
@@ -259,9 +294,16 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         alltoall.hierarchical,
         pieces=64,
         two_level=True,
-        rows=_two_squares,
+        rows=_two_stage,
     ),
-    Algorithm("alltoall", "hier-direct-pairwise", "hier", alltoall.in_turn, two_level=True),
+    Algorithm(
+        "alltoall",
+        "hier-direct-pairwise",
+        "hier",
+        alltoall.in_turn,
+        two_level=True,
+        rows=_two_stage,
+    ),
     Algorithm(
         "alltoall",
         "torus",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -100,18 +101,26 @@ def bruck(name: str, radix: int, recipe: Recipe) -> Schedule:
         far = np.flatnonzero(digit[k])
         far = far[np.argsort(digit[k, far], kind="stable")]  # rows of one message lie together
         starts = np.flatnonzero(np.diff(digit[k, far], prepend=0))
-        rank, d = (np.concatenate(parts) for parts in zip(*(
-            (np.repeat(np.arange(n), len(some)), np.tile(some, n))
-            for some in np.split(far, starts[1:])
-        )))  # fmt: skip
-        first, last = moves[k, d] == 1, moves[k, d] == moves[-1, d]
-        gone = d % radix**k  # how far the lower digits have brought it
-        origin, to = (rank - gone) % n, (rank + digit[k, d] * radix**k) % n
-        held = layout.scratch_block(d + n * (moves[k, d] % 2))
-        wait = layout.scratch_block(d + n * ((moves[k, d] + 1) % 2))
-        leaves = np.where(first, layout.input((rank + d) % n), held)
-        lands = np.where(last, layout.output(origin), wait)
-        return Phase((at(rows(rank, to), leaves, lands),))
+        times = np.diff(starts, append=len(far))  # blocks of a message, by digit
+
+        @cache
+        def slots(_s: int) -> tuple[I32, I32]:
+            rank, d = (np.concatenate(parts) for parts in zip(*(
+                (np.repeat(np.arange(n), len(some)), np.tile(some, n))
+                for some in np.split(far, starts[1:])
+            )))  # fmt: skip
+            first, last = moves[k, d] == 1, moves[k, d] == moves[-1, d]
+            gone = d % radix**k  # how far the lower digits have brought it
+            held = layout.scratch_block(d + n * (moves[k, d] % 2))
+            wait = layout.scratch_block(d + n * ((moves[k, d] + 1) % 2))
+            leaves = np.where(first, layout.input((rank + d) % n), held)
+            lands = np.where(last, layout.output((rank - gone) % n), wait)
+            return leaves, lands
+
+        rank = np.arange(n)
+        to = (rank + digit[k, far[starts], None] * radix**k) % n
+        sent = rows(np.tile(rank, len(starts)), to.ravel(), times=np.repeat(times, n))
+        return Phase((Move(sent, slots),))
 
     def phases() -> Iterator[Phase]:
         yield _own_block(n, layout)
@@ -154,18 +163,25 @@ def _two_hops(name: str, nodes: Ints, recipe: Recipe) -> Schedule:
     wide = g if recipe.pieces == 1 and (np.diff(nodes, axis=1) == 1).all() else 1
 
     def inside(k: int) -> Move:
-        each = np.arange(count), np.arange(g), np.arange(count)
-        a, side, b = (x.ravel() for x in np.meshgrid(*each, indexing="ij"))
-        rail = (side + k) % g
-        slots = unit.input(nodes[b, rail]), unit.scratch_block(b * g + side)
-        return at(rows(nodes[a, side], nodes[a, rail]), *slots)
+        rail = (np.arange(g) + k) % g
+
+        @cache
+        def slots(_s: int) -> tuple[I32, I32]:
+            _, side, b = (x.ravel() for x in np.indices((count, g, count)))
+            return unit.input(nodes[b, rail[side]]), unit.scratch_block(b * g + side)
+
+        return Move(rows(nodes.ravel(), nodes[:, rail].ravel(), times=count), slots)
 
     def across(k: int) -> Move:
-        each = np.arange(count), np.arange(g), np.arange(0, g, wide)
-        a, rail, side = (x.ravel() for x in np.meshgrid(*each, indexing="ij"))
-        b = (a + k) % count
-        slots = unit.scratch_block(b * g + side), unit.output(nodes[a, side])
-        return at(rows(nodes[a, rail], nodes[b, rail], count=wide), *slots)
+        to = (np.arange(count) + k) % count
+
+        @cache
+        def slots(_s: int) -> tuple[I32, I32]:
+            a, _, part = (x.ravel() for x in np.indices((count, g, g // wide)))
+            return unit.scratch_block(to[a] * g + part * wide), unit.output(nodes[a, part * wide])
+
+        moved = rows(nodes.ravel(), nodes[to].ravel(), count=wide, times=g // wide)
+        return Move(moved, slots)
 
     def piece() -> Iterator[Phase]:
         yield Phase(tuple(inside(k) for k in range(g)))
@@ -201,10 +217,12 @@ def in_turn(recipe: Recipe) -> Schedule:
         return Phase((at(handed, layout.input(nodes[b, peer]), lands),))
 
     def across(k: int) -> Phase:
-        x, r, first = (y.ravel() for y in np.indices((count, g, g // wide)))
-        b, first = (x + k) % count, first * wide
-        slots = layout.scratch_block(b * g + first), layout.output(nodes[x, first])
-        return Phase((at(rows(nodes[x, r], nodes[b, r], count=wide), *slots),))
+        to = (np.arange(count) + k) % count
+        x, _, first = (y.ravel() for y in np.indices((count, g, g // wide)))
+        first *= wide
+        slots = layout.scratch_block(to[x] * g + first), layout.output(nodes[x, first])
+        sent = rows(nodes.ravel(), nodes[to].ravel(), count=wide, times=g // wide)
+        return Phase((at(sent, *slots),))
 
     def phases() -> Iterator[Phase]:
         turns = [*range(1, count), 0]

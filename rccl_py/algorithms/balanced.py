@@ -1,8 +1,8 @@
 """Alltoallv over nodes: every door of a node carries its share of what goes to each other node.
 
-Owns which byte leaves by which rank of its node, enters by which of the other, and in which round:
-the shape of FAST (arXiv 2505.09764). A rank is a door: it stands for the NIC it uses. Knows how wide
-the doors are as weights, no fabric and no time.
+Owns which byte leaves by which rank of its node, enters by which of the other, and in which
+round: the shape of FAST (arXiv 2505.09764). A rank is a door: it stands for the NIC it uses. Knows
+how wide the doors are as weights, no fabric and no time.
 
 Node 0 (ranks 0, 1) has 6 bytes for node 1 (ranks 2, 3), all of them rank 0's and for rank 3::
 
@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import I32
 from .matching import Stages, greedy_order, stages_of
 from .spread import spread
 from .uneven import Exchange, Trips, exchange_of
@@ -56,9 +55,8 @@ class Doors:
 
 def direct(counts: I64) -> Exchange:
     """Return the exchange in which every rank sends all it has at once."""
-    src, dst = (
-        a.astype(np.int32) for a in np.nonzero(counts * (1 - np.eye(len(counts), dtype=int)))
-    )
+    away = counts - np.diag(np.diag(counts))
+    src, dst = (a.astype(np.int32) for a in np.nonzero(away))
     zero = np.zeros(len(src), dtype=np.int64)
     trips = Trips(np.stack([src, dst], axis=1), zero, counts[src, dst], zero)
     return exchange_of("direct", counts, trips)
@@ -72,7 +70,7 @@ def between_units(counts: I64, unit: I64) -> I64:
     starts = np.searchsorted(key.ravel()[order], np.arange(n * n))
     sums = np.concatenate([[0], np.cumsum(counts.ravel()[order])])
     ends = np.append(starts[1:], counts.size)
-    found = (sums[ends] - sums[starts]).reshape(n, n)
+    found = np.asarray(sums[ends] - sums[starts], dtype=np.int64).reshape(n, n)
     np.fill_diagonal(found, 0)
     return found
 
@@ -103,11 +101,13 @@ def staged(counts: I64, doors: Doors) -> Exchange:
 
 
 def greedy(counts: I64, doors: Doors) -> Exchange:
-    """Return the exchange over balanced doors in which an idle pair of nodes never waits.
+    """Return the exchange over balanced doors in which a pair of idle nodes never waits.
 
     It ends within twice the time of the busiest node (rccl_py.algorithms.matching.greedy_order).
     """
-    stages, _ = greedy_order(between_units(counts, doors.unit))
+    demand = between_units(counts, doors.unit)
+    busiest = max(int(demand.sum(axis=axis).max()) for axis in (0, 1))
+    stages, _ = greedy_order(demand, -(-busiest // _LONGEST))
     return exchange_of("greedy", counts, _trips(counts, doors, stages), apart=True)
 
 
@@ -167,8 +167,9 @@ class _Ranges:
         """Return the ranges cut at `ends` of the line they make, and the part each is in."""
         size, at, part = _cut(np.cumsum(self.size), ends)
         before = np.cumsum(size) - size - (np.cumsum(self.size) - self.size)[at]
-        columns = (getattr(self, c)[at] for c in ("src", "dst", "out", "into"))
-        return _Ranges(*columns, self.first[at] + before, size), part
+        found = self.taken(at)
+        columns = found.src, found.dst, found.out, found.into
+        return _Ranges(*columns, found.first + before, size), part
 
     def taken(self, which: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> _Ranges:
         """Return some of the ranges, or all in another order."""
@@ -176,11 +177,13 @@ class _Ranges:
 
 
 def _shares(total: I64, weight: F64) -> I64:
-    """Return whole shares of each total by weight: total int64[k], weight float64[k, g], rows > 0."""
-    part = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
+    """Return whole shares of total : int64[k] by weight : float64[k, g], no row of it all 0."""
+    upto = np.cumsum(weight, axis=1)
+    part = upto / upto[:, -1:]  # exactly 1 from the last door that is open on
     ends = np.floor(total[:, None] * part).astype(np.int64)
     ends[:, -1] = total
-    return np.diff(np.minimum(ends, total[:, None]), axis=1, prepend=0)
+    shares = np.diff(np.minimum(ends, total[:, None]), axis=1, prepend=0)
+    return np.asarray(shares, dtype=np.int64)
 
 
 class _Places:
@@ -233,7 +236,7 @@ def _at_doors(counts: I64, doors: Doors) -> _Ranges:
     number, of = np.unique(pair, return_inverse=True)
     own = np.zeros((len(number), places.g), dtype=np.int64)
     np.add.at(own, (of, places.side[src]), counts[src, dst])
-    from_unit, to_unit = np.divmod(number, doors.count)
+    from_unit = number // doors.count
     room = _shares(own.sum(axis=1), places.widths(doors.out)[from_unit])
     keep = np.minimum(own, room)
     line, part = line.cut(np.cumsum(np.stack([keep, own - keep], axis=2).ravel()))

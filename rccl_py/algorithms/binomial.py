@@ -185,15 +185,13 @@ def switched_reduce(recipe: Recipe) -> Schedule:
 
     On data the others are added in their order from the root on, one move each.
     """
-    n, layout = recipe.n, Layout(1, 1, 1, 1)
-    sums = layout.scratch_block()
+    n, layout = recipe.n, Layout(1, 1, 1)
 
     def phases() -> Iterator[Phase]:
-        yield local_copy(np.arange(n), layout.input(), sums, 1)
+        yield local_copy([recipe.root], layout.input(), layout.output(), 1)
         if n > 1:
             others = _from_root(recipe, np.arange(1, n))
             sent = (rows([rank], [recipe.root], op=REDUCE, switched=True) for rank in others)
-            yield Phase(tuple(at(moved, sums, sums) for moved in sent))
-        yield local_copy([recipe.root], sums, layout.output(), 1)
+            yield Phase(tuple(at(moved, layout.input(), layout.output()) for moved in sent))
 
     return scheduled("reduce", "nvls", recipe, layout, 1, phases)

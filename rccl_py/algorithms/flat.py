@@ -1,14 +1,16 @@
 """Building blocks over groups of ranks that all do the same thing at once.
 
 Owns ring, direct, circulant and tree traffic inside groups. Knows no collective's buffers: a
-caller says which slots. Shapes: group : int[G, m], the ranks of each group in order; own : int[G,
-m], the first slot of the chunk that position ends up owning (the same slot number at every rank);
-width, channel : scalars or int[G]. All slots lie in one range that already holds the data.
+caller says which slots. Shapes: group : int[G, m], the ranks of each group in order; own : int[G *
+times, m], the first slots of the chunks that position ends up owning (the same slot numbers at
+every rank), `times` of every group, or what makes them; width, channel : scalars or int[G]. All
+slots lie in one range that already holds the data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +20,7 @@ from ..schedule import COPY, I32, REDUCE, Move, Phase, Rows, at, rows
 
 __all__ = [
     "Ints",
+    "Own",
     "circulant_allgather",
     "circulant_reduce_scatter",
     "depths",
@@ -31,6 +34,8 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.integer]
+Own = Ints | Callable[[], Ints]
+"""First slots, or what makes them where they are many: they are made when data moves."""
 
 
 def local_copy(
@@ -55,52 +60,66 @@ def _flat(by_group: Ints) -> Ints:
     return np.swapaxes(by_group, 0, 1).ravel()
 
 
-def _ring_rows(group: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int) -> Rows:
+def _ring_rows(
+    group: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int, times: int
+) -> Rows:
     return rows(
         _flat(group),
         _flat(np.roll(group, -1, axis=1)),
         count=_per_row(width, group),
         op=op,
         channel=_per_row(channel, group),
+        times=times,
     )
 
 
 def _ring(
-    group: Ints, own: Ints, width: npt.ArrayLike, channel: npt.ArrayLike, op: int, behind: int
+    group: Ints,
+    own: Own,
+    width: npt.ArrayLike,
+    channel: npt.ArrayLike,
+    op: int,
+    behind: int,
+    times: int,
 ) -> Iterator[Phase]:
     m = group.shape[1]
     if m < 2:
         return
-    chunks, groups = _twice(own), group.shape[0]
+    chunks, groups = _chunks(own), group.shape[0] * times
 
     def slots(s: int) -> tuple[I32, I32]:
         start = -(s + behind) % m * groups  # chunks rolled by s + behind
-        slot = chunks[start : start + own.size]
+        slot = chunks()[start : start + m * groups]
         return slot, slot
 
-    yield Phase((Move(_ring_rows(group, width, channel, op), slots),), m - 1)
+    yield Phase((Move(_ring_rows(group, width, channel, op, times), slots),), m - 1)
 
 
 def ring_reduce_scatter(
-    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+    group: Ints,
+    own: Own,
+    width: npt.ArrayLike = 1,
+    channel: npt.ArrayLike = 0,
+    *,
+    times: int = 1,
 ) -> Iterator[Phase]:
     """Yield m-1 steps: at step s position i sends chunk i-1-s to i+1, which reduces it.
 
     Afterwards position i holds its own chunk fully reduced. Source: algorithms AR1, any m.
     """
-    yield from _ring(group, own, width, channel, REDUCE, 1)
+    yield from _ring(group, own, width, channel, REDUCE, 1, times)
 
 
 def ring_allgather(
-    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+    group: Ints,
+    own: Own,
+    width: npt.ArrayLike = 1,
+    channel: npt.ArrayLike = 0,
+    *,
+    times: int = 1,
 ) -> Iterator[Phase]:
     """Yield m-1 steps: at step s position i sends chunk i-s to i+1."""
-    yield from _ring(group, own, width, channel, COPY, 0)
-
-
-def _fixed(slots: I32) -> Callable[[int], tuple[I32, I32]]:
-    """Return the function that gives the same slots, at both ends, at every repetition."""
-    return lambda _s: (slots, slots)
+    yield from _ring(group, own, width, channel, COPY, 0, times)
 
 
 def _twice(by_group: Ints) -> I32:
@@ -110,13 +129,19 @@ def _twice(by_group: Ints) -> I32:
     return wide
 
 
+def _chunks(own: Own) -> Callable[[], I32]:
+    """Return what gives _twice of the chunks, which are made at the first call."""
+    return cache(lambda: _twice(own() if callable(own) else own))
+
+
 def _rotations(
     group: Ints,
-    own: Ints,
+    own: Own,
     width: npt.ArrayLike,
     channel: npt.ArrayLike,
     op: int,
     switched: bool,
+    times: int,
 ) -> tuple[Move, ...]:
     """Return the moves of every position to the one k places on, for k from 1 on.
 
@@ -124,47 +149,55 @@ def _rotations(
     few arrays: m moves of m rows a group are held as 2 m.
     """
     size, groups = group.size, group.shape[0]
+    chunks, found = _chunks(own), []
     first = rows(_flat(group), _flat(group), count=_per_row(width, group), op=op,
                  channel=_per_row(channel, group))  # fmt: skip
-    ends, chunks, found = _twice(group), _twice(own), []
+    ends = _twice(group)
+
+    def slots(start: int) -> Callable[[int], tuple[I32, I32]]:
+        part = slice(start * times, (start + size) * times)
+        return lambda _s: (chunks()[part], chunks()[part])
+
     for k in range(1, group.shape[1]):
         part = slice(k * groups, k * groups + size)
-        moved = Rows(first.src, ends[part], first.count, first.op, first.channel, switched)
-        found.append(Move(moved, _fixed(chunks[part] if op == REDUCE else chunks[:size])))
+        moved = Rows(first.src, ends[part], first.count, first.op, first.channel, switched, times)
+        found.append(Move(moved, slots(k * groups if op == REDUCE else 0)))
     return tuple(found)
 
 
 def direct_reduce_scatter(
     group: Ints,
-    own: Ints,
+    own: Own,
     width: npt.ArrayLike = 1,
     channel: npt.ArrayLike = 0,
     *,
     switched: bool = False,
+    times: int = 1,
 ) -> Iterator[Phase]:
     """Yield one phase: every position sends every other's chunk straight to it.
 
     Position j reduces its own, then j-1, j-2, ...: one order, whatever arrives first. The
     rotation keeps several senders from meeting at one receiver. switched: the switch adds up.
     """
-    moves = _rotations(group, own, width, channel, REDUCE, switched)
+    moves = _rotations(group, own, width, channel, REDUCE, switched, times)
     if moves:
         yield Phase(moves)
 
 
 def direct_allgather(
     group: Ints,
-    own: Ints,
+    own: Own,
     width: npt.ArrayLike = 1,
     channel: npt.ArrayLike = 0,
     *,
     switched: bool = False,
+    times: int = 1,
 ) -> Iterator[Phase]:
     """Yield one phase: every position sends its own chunk straight to every other.
 
     switched: it sends once, and the switch hands on.
     """
-    moves = _rotations(group, own, width, channel, COPY, switched)
+    moves = _rotations(group, own, width, channel, COPY, switched, times)
     if moves:
         yield Phase(moves)
 
@@ -179,26 +212,37 @@ def _skips(m: int) -> list[int]:
 
 def _circulant(
     group: Ints,
-    own: Ints,
+    own: Own,
     width: npt.ArrayLike,
     channel: npt.ArrayLike,
     skip: int,
     above: int,
     op: int,
+    times: int,
 ) -> Phase:
     """Return the step that moves relative chunks skip..above-1 over distance `skip`."""
     offsets = np.arange(skip, above)
-    sent = np.stack([np.roll(own, -t, axis=1) for t in offsets], axis=2)
-    lower = group if op == REDUCE else np.roll(group, -skip, axis=1)
-    upper = np.roll(group, -skip, axis=1) if op == REDUCE else group
-    src, dst = (np.repeat(_flat(g), len(offsets)) for g in (lower, upper))
-    repeated = [np.repeat(_per_row(v, group), len(offsets)) for v in (width, channel)]
-    moved = rows(src, dst, count=repeated[0], op=op, channel=repeated[1])
-    return Phase((at(moved, _flat(sent), _flat(sent)),))
+    upper = np.roll(group, -skip, axis=1)
+    ends = (group, upper) if op == REDUCE else (upper, group)
+
+    @cache
+    def sent() -> I32:
+        chunks = own() if callable(own) else own
+        rolled = np.stack([np.roll(chunks, -t, axis=1) for t in offsets], axis=2)
+        return _flat(rolled).astype(np.int32)
+
+    moved = rows(*map(_flat, ends), count=_per_row(width, group), op=op,
+                 channel=_per_row(channel, group), times=times * len(offsets))  # fmt: skip
+    return Phase((Move(moved, lambda _s: (sent(), sent())),))
 
 
 def circulant_reduce_scatter(
-    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+    group: Ints,
+    own: Own,
+    width: npt.ArrayLike = 1,
+    channel: npt.ArrayLike = 0,
+    *,
+    times: int = 1,
 ) -> Iterator[Phase]:
     """Yield ceil(log2 m) steps for any m (Traff): halve the distance, send what lies beyond.
 
@@ -207,16 +251,21 @@ def circulant_reduce_scatter(
     """
     skips = _skips(group.shape[1])
     for above, skip in pairwise(skips):
-        yield _circulant(group, own, width, channel, skip, above, REDUCE)
+        yield _circulant(group, own, width, channel, skip, above, REDUCE, times)
 
 
 def circulant_allgather(
-    group: Ints, own: Ints, width: npt.ArrayLike = 1, channel: npt.ArrayLike = 0
+    group: Ints,
+    own: Own,
+    width: npt.ArrayLike = 1,
+    channel: npt.ArrayLike = 0,
+    *,
+    times: int = 1,
 ) -> Iterator[Phase]:
     """Yield ceil(log2 m) steps for any m: the reduce-scatter's rounds backwards (Bruck)."""
     skips = _skips(group.shape[1])
     for above, skip in reversed(list(pairwise(skips))):
-        yield _circulant(group, own, width, channel, skip, above, COPY)
+        yield _circulant(group, own, width, channel, skip, above, COPY, times)
 
 
 def depths(parents: Ints) -> Ints:

@@ -214,13 +214,15 @@ def allreduce(recipe: Recipe) -> Schedule:
     forest = _forest(recipe)
     trees = _shared(forest, np.arange(len(forest.weights)))
     edges, layout = _edges(trees.parents), Layout(trees.total * recipe.pieces, 1, 1)
+    above = edges if forest.up is None else _edges(forest.up)
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
-        one = [*_up(trees, edges, trees.first, edges.nchannels), *_down(trees, edges, trees.first)]
+        one = [*_up(trees, above, trees.first, edges.nchannels), *_down(trees, edges, trees.first)]
         yield pipeline(one, recipe.pieces, trees.total, int(layout.output()))
 
-    return scheduled("allreduce", "forest", recipe, layout, 2 * edges.nchannels, phases)
+    nchannels = edges.nchannels + above.nchannels
+    return scheduled("allreduce", "forest", recipe, layout, nchannels, phases)
 
 
 def _rooted(name: str, recipe: Recipe) -> _Trees:

@@ -13,7 +13,7 @@ each half (quarters 0-3 of the data)::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -129,22 +129,24 @@ def _rail_trees(n: int, rails: Ints, block: Ints, width: int) -> Iterator[Phase]
     yield from tree_broadcast(parents[used], first[used], slots[used])
 
 
-def _block_groups(nodes: Ints, orders: Ints, shares: Shares) -> tuple[Ints, ...]:
+def _block_groups(
+    nodes: Ints, orders: Ints, shares: Shares
+) -> tuple[Ints, Callable[[], Ints], Ints, Ints]:
     """Return groups that split, inside every node, the blocks of each node's ranks.
 
-    One group per (channel, node, node whose blocks they are): int[k * N * N, g], with own slots
-    (of blocks of `shares.total`), widths and channels.
+    One group per (channel, node), int[k * N, g], with what makes the own slots (of blocks of
+    `shares.total`) for the ranks of every node, int[k * N * N, g], and with widths and channels.
     """
     count, g = nodes.shape
     k = len(orders)
-    block = nodes * shares.total  # first slot of the block of rank (b, l)
-    group = np.broadcast_to(
-        _local_groups(nodes, orders).reshape(k, count, 1, g), (k, count, count, g)
-    )
-    own = np.stack([block[:, order] + first for order, first in zip(orders, shares.first)])
-    own = np.broadcast_to(own[:, None, :, :], (k, count, count, g))
-    each = np.repeat(np.arange(k), count * count)
-    return group.reshape(-1, g), own.reshape(-1, g), shares.width[each], shares.channel[each]
+
+    def own() -> Ints:
+        block = nodes * shares.total  # first slot of the block of rank (b, l)
+        parts = np.stack([block[:, order] + first for order, first in zip(orders, shares.first)])
+        return np.broadcast_to(parts[:, None], (k, count, count, g)).reshape(-1, g)
+
+    each = np.repeat(np.arange(k), count)
+    return _local_groups(nodes, orders), own, shares.width[each], shares.channel[each]
 
 
 def reduce_scatter(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
@@ -156,7 +158,8 @@ def reduce_scatter(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
     ranks = np.arange(n)
 
     def piece() -> Iterator[Phase]:
-        yield from inside.reduce_scatter(*_block_groups(nodes, orders, shares))
+        groups = _block_groups(nodes, orders, shares)
+        yield from inside.reduce_scatter(*groups, times=len(nodes))
         yield from between.reduce_scatter(nodes.T, nodes.T * shares.total, shares.total, 0)
 
     def phases() -> Iterator[Phase | Pipeline]:
@@ -178,7 +181,8 @@ def allgather(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
 
     def piece() -> Iterator[Phase]:
         yield from between.allgather(nodes.T, nodes.T * shares.total, shares.total, 0)
-        yield from inside.allgather(*_block_groups(nodes, orders, shares))
+        groups = _block_groups(nodes, orders, shares)
+        yield from inside.allgather(*groups, times=len(nodes))
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)
@@ -257,7 +261,7 @@ def _rooted(collective: str, between: str, recipe: Recipe) -> Schedule:
             yield local_copy([recipe.root], layout.input(), base, layout.chunks)
         else:
             yield local_copy(np.arange(recipe.n), layout.input(), base, layout.chunks)
-        one = recipe.piece(f"{collective}/{between}", piece)
+        one = recipe.piece(f"{collective}/hier-direct-{between}", piece)
         yield pipeline(one, recipe.pieces, per_piece, base)
         if not down:
             yield local_copy([recipe.root], base, layout.output(), layout.chunks)

@@ -17,7 +17,7 @@ the time tends to that of the slowest level, not to the sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 
 import numpy as np
@@ -53,17 +53,20 @@ def _shares(tiers: Ints, axis: int) -> tuple[Ints, Ints, int]:
     return group, own, weights[axis]
 
 
-def _blocks(tiers: Ints, axis: int) -> tuple[Ints, Ints]:
-    """Return the groups along an axis, one for each block that the ranks hold of outer levels.
+def _blocks(tiers: Ints, axis: int) -> tuple[Ints, Callable[[], Ints], int]:
+    """Return the groups along an axis, what makes own slots, and how many of each group there are.
 
-    int[n / m * outer, m] each: the ranks, and the block (its rank's number) each position owns.
+    The ranks: int[n / m, m]. A group shares one block for each rank of outer levels: the blocks
+    (ranks' numbers) each position owns are int[n / m * outer, m].
     """
     m, outer = tiers.shape[axis], prod(tiers.shape[:axis])
     by = tiers.reshape(outer, m, -1).swapaxes(1, 2)  # outer, inner, position
-    whole = (outer, by.shape[1], outer, m)
-    group = np.broadcast_to(by[:, :, None, :], whole)
-    own = np.broadcast_to(by.swapaxes(0, 1)[None], whole)
-    return group.reshape(-1, m), own.reshape(-1, m)
+
+    def own() -> Ints:
+        whole = (outer, by.shape[1], outer, m)
+        return np.broadcast_to(by.swapaxes(0, 1)[None], whole).reshape(-1, m)
+
+    return by.reshape(-1, m), own, outer
 
 
 def allreduce(inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
@@ -97,7 +100,8 @@ def reduce_scatter(inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
 
     def piece() -> Iterator[Phase]:
         for axis in reversed(range(tiers.ndim)):
-            yield from (inner if axis else outer).reduce_scatter(*_blocks(tiers, axis), 1, 0)
+            group, own, times = _blocks(tiers, axis)
+            yield from (inner if axis else outer).reduce_scatter(group, own, times=times)
 
     def phases() -> Iterator[Phase | Pipeline]:
         base = layout.scratch_block()
@@ -116,7 +120,8 @@ def allgather(inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
 
     def piece() -> Iterator[Phase]:
         for axis in range(tiers.ndim):
-            yield from (inner if axis else outer).allgather(*_blocks(tiers, axis), 1, 0)
+            group, own, times = _blocks(tiers, axis)
+            yield from (inner if axis else outer).allgather(group, own, times=times)
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)

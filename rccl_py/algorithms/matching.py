@@ -44,7 +44,7 @@ def padded(demand: I64) -> I64:
     Rows and columns that miss some are filled against each other in order (the north-west corner
     rule of the transportation problem).
     """
-    full = demand.copy()
+    full: I64 = np.array(demand, dtype=np.int64)
     most = max(int(full.sum(axis=0).max(initial=0)), int(full.sum(axis=1).max(initial=0)))
     rows, columns = most - full.sum(axis=1), most - full.sum(axis=0)
     i = j = 0
@@ -85,9 +85,9 @@ def _joined(found: list[tuple[I64, ...]]) -> Stages:
     if not found:
         none = np.zeros(0, dtype=np.int64)
         return Stages(none, none, none, none, none, 0)
-    stage, *rest = (np.concatenate(c) for c in zip(*found))
+    stage, src, dst, low, high = (np.concatenate(c) for c in zip(*found))
     _, number = np.unique(stage, return_inverse=True)
-    return Stages(number.astype(np.int64), *rest, count=len(found))
+    return Stages(number.astype(np.int64), src, dst, low, high, len(found))
 
 
 def _widest_matching(left: I64) -> I64:
@@ -115,34 +115,35 @@ def _widest_matching(left: I64) -> I64:
     return np.asarray(best, dtype=np.int64)
 
 
-def greedy_order(demand: I64) -> tuple[Stages, int]:
-    """Return whole demands in the order a work-conserving schedule serves them, and when it ends.
+def greedy_order(demand: I64, grain: int = 0) -> tuple[Stages, int]:
+    """Return demands in the order a work-conserving schedule serves them, and when it ends.
 
-    Whenever a sender and a receiver are both idle and the one has something for the other, the
-    largest such demand starts. It ends within twice the largest row or column sum: what is served
-    last waited only while its sender or its receiver was busy with others. Stage numbers say how
-    many demands of the same sender or receiver came before, not when it starts.
+    Whenever a sender and a receiver are both idle and the one has something for the other, such a
+    demand starts: the largest first, and at most `grain` of it at a time (0: all of it). It ends
+    within twice the largest row or column sum: what is served last waited only while its sender or
+    its receiver was busy with others. Stage numbers say how many of the same sender or receiver
+    came before, not when it starts.
     """
     order = np.argsort(-demand, axis=None, kind="stable")
     waiting = order[demand.ravel()[order] > 0].tolist()
-    n, now, end = len(demand), 0, 0
+    left = dict(zip(waiting, demand.ravel()[waiting].tolist()))
+    n, now, end, rows = len(demand), 0, 0, []
     sends, receives = [0] * n, [0] * n  # until when each is busy
-    deep_out, deep_in = [0] * n, [0] * n  # demands before, of each sender and receiver
-    rows = []
+    deep_out, deep_in = [0] * n, [0] * n  # services before, of each sender and receiver
     while waiting:
-        rest = []
         for key in waiting:
             i, j = divmod(key, n)
             if sends[i] > now or receives[j] > now:
-                rest.append(key)
                 continue
-            size = int(demand[i, j])
+            size = min(grain, left[key]) if grain else left[key]
+            low = int(demand[i, j]) - left[key]
+            left[key] -= size
             sends[i] = receives[j] = now + size
-            end = max(end, now + size)
             level = max(deep_out[i], deep_in[j])
             deep_out[i] = deep_in[j] = level + 1
-            rows.append((level, i, j, 0, size))
-        waiting = rest
+            rows.append((level, i, j, low, low + size))
+        waiting = [key for key in waiting if left[key]]
+        end = max(end, *sends, *receives)
         now = min((t for t in (*sends, *receives) if t > now), default=now)
-    columns = [np.array(c, dtype=np.int64) for c in zip(*rows)] or [np.zeros(0, np.int64)] * 5
-    return Stages(*columns, count=int(columns[0].max(initial=-1)) + 1), end
+    stage, src, dst, low_, high_ = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+    return Stages(stage, src, dst, low_, high_, int(stage.max(initial=-1)) + 1), end

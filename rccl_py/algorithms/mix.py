@@ -15,12 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from math import gcd, lcm
 
 import numpy as np
 
-from ..schedule import I32, Layout, Move, Outline, Phase, Pipeline, Rows, Schedule, shifted, together
+from ..schedule import (
+    I32,
+    Layout,
+    Move,
+    Outline,
+    Phase,
+    Pipeline,
+    Rows,
+    Schedule,
+    shifted,
+    together,
+)
 from .recipe import Part, Recipe, scheduled
 
 __all__ = ["mix"]
@@ -55,13 +66,17 @@ def mix(collective: str, build: Callable[[str, str], Build], recipe: Recipe) -> 
 
     def phases() -> Iterator[Phase]:
         told = [p.told() for p in placed]
-        for heads in zip(*(head for head, _, _ in told)):
-            yield Phase(tuple(m for phase in heads for m in phase.moves))
+        yield from _at_once([head for head, _, _ in told])
         yield from together(*(p.turned(body) for p, (_, body, _) in zip(placed, told)))
-        for tails in zip(*(tail for _, _, tail in told)):
-            yield Phase(tuple(m for phase in tails for m in phase.moves))
+        yield from _at_once([tail for _, _, tail in told])
 
     return scheduled(collective, "mix", recipe, layout, lanes[-1], phases)
+
+
+def _at_once(streams: list[list[Phase]]) -> Iterator[Phase]:
+    """Yield the first phases of all streams as one, then the second ones, and so on."""
+    for same in zip_longest(*streams, fillvalue=Phase(())):
+        yield Phase(tuple(m for phase in same for m in phase.moves))
 
 
 def _unit(parts: Iterable[Part], chunks: list[int]) -> int:
@@ -97,7 +112,7 @@ class _Placed:
     def _whole(self, phases: list[Phase]) -> list[Phase]:
         """Return copies of all turns at once."""
         by_turn = [list(self._shifted(self._moved(phases, {}), turn)) for turn in range(self.turns)]
-        return [Phase(tuple(m for phase in same for m in phase.moves)) for same in zip(*by_turn)]
+        return list(_at_once(by_turn))
 
     def turned(self, body: list[Phase | Pipeline]) -> Iterator[Phase]:
         """Yield what crosses links, turn after turn; the rows of all turns are the same objects."""
@@ -110,7 +125,9 @@ class _Placed:
     def _shifted(self, phases: Iterable[Phase], turn: int) -> Iterator[Phase]:
         return shifted(phases, turn * self.schedule.layout.chunks * self.wide)
 
-    def _placed(self, part: Phase | Pipeline, known: dict[int, tuple[Rows, Rows]]) -> Iterable[Phase]:
+    def _placed(
+        self, part: Phase | Pipeline, known: dict[int, tuple[Rows, Rows]]
+    ) -> Iterable[Phase]:
         if isinstance(part, Phase):
             return self._moved([part], known)
         own = self.schedule.layout.chunks
@@ -133,11 +150,12 @@ class _Placed:
 
     def _cut(self, move: Move, s: int) -> I32 | None:
         """Return how many blocks each row touches at repetition s, None where it is one each."""
-        own = self.schedule.layout.chunks
-        if own == 1 and (move.rows.count == 1).all():
+        layout, own = self.schedule.layout, self.schedule.layout.chunks
+        most = int(move.rows.count.max(initial=1))
+        if most == 1 or max(layout.inputs, layout.outputs, layout.scratch) == 1:
             return None
         src, _ = move.slots(s)
-        blocks = (src % own + move.rows.count + own - 1) // own
+        blocks = (src % own + move.rows.each.count + own - 1) // own
         return blocks if (blocks > 1).any() else None
 
     def _as_is(self, move: Move, known: dict[int, tuple[Rows, Rows]]) -> Move:
@@ -147,8 +165,10 @@ class _Placed:
         return Move(known[id(rows)][1], lambda s: self._slots(*slots(s)))
 
     def _lane(self, rows: Rows, count: I32) -> Rows:
-        return replace(rows, count=count * np.int32(self.wide), channel=rows.channel
-                       + np.int32(self.lane))  # fmt: skip
+        count, channel = count * np.int32(self.wide), rows.channel + np.int32(self.lane)
+        for column in (rows.src, rows.dst, count, rows.op, channel):
+            column.flags.writeable = False  # S4
+        return replace(rows, count=count, channel=channel)
 
     def _slots(self, src: I32, dst: I32) -> tuple[I32, I32]:
         own = self.schedule.layout.chunks
@@ -160,7 +180,7 @@ class _Placed:
 
     def _split(self, move: Move, s: int) -> Move:
         """Return a move at one repetition as rows inside blocks."""
-        own, rows = self.schedule.layout.chunks, move.rows
+        own, rows = self.schedule.layout.chunks, move.rows.each
         src, dst = move.slots(s)
         blocks = (src % own + rows.count + own - 1) // own
         of = np.repeat(np.arange(len(src)), blocks)

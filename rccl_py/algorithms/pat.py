@@ -3,7 +3,8 @@
 Owns the turns of NCCL's "parallel aggregated trees". For allgather the ways are the powers of two
 below n from the largest down; at way w the block of rank r is at r, r + 2w, r + 4w, ... and goes
 w further from each of them. All blocks a rank sends at a step go in one message; in pieces, each
-is so much smaller, and the next follows a step behind::
+is so much smaller, and the next follows a step behind. Each way has a channel, so that none serves
+several peers at once::
 
     allgather, 4 ranks       rank 0 sends to            holds afterwards
     way 2                    2: block 0                 0 2
@@ -29,6 +30,10 @@ from .recipe import Recipe, scheduled, spaced
 __all__ = ["allgather", "reduce_scatter"]
 
 
+def _channels(n: int) -> int:
+    return max(1, (n - 1).bit_length())
+
+
 def _turns(n: int) -> Turns:
     """Return the turns: ceil(log2(n)). The block of rank r is slot r."""
 
@@ -37,7 +42,7 @@ def _turns(n: int) -> Turns:
             way = 1 << d
             travelled = np.arange(0, n - way, 2 * way)  # how far from home what is sent is
             src, so_far = (a.ravel() for a in np.meshgrid(np.arange(n), travelled, indexing="ij"))
-            yield Turn(rows(src, (src + way) % n), (src - so_far) % n)
+            yield Turn(rows(src, (src + way) % n, channel=d), (src - so_far) % n)
 
     return turns
 
@@ -54,7 +59,7 @@ def reduce_scatter(recipe: Recipe) -> Schedule:
         yield pipeline(spaced(one, 1, pieces), pieces, 1, base)
         yield local_copy(ranks, layout.scratch_block(ranks), layout.output(), pieces)
 
-    return scheduled("reduce_scatter", "pat", recipe, layout, 1, phases)
+    return scheduled("reduce_scatter", "pat", recipe, layout, _channels(n), phases)
 
 
 def allgather(recipe: Recipe) -> Schedule:
@@ -67,4 +72,4 @@ def allgather(recipe: Recipe) -> Schedule:
         one = recipe.piece("allgather/pat", lambda: forwards(_turns(n)))
         yield pipeline(spaced(one, 1, pieces), pieces, 1, int(layout.output()))
 
-    return scheduled("allgather", "pat", recipe, layout, 1, phases)
+    return scheduled("allgather", "pat", recipe, layout, _channels(n), phases)

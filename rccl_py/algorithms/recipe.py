@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..schedule import I32, Layout, Move, Outline, Phase, Pipeline, Schedule
 from .flat import Ints
 
-__all__ = ["Forest", "Paths", "Recipe", "Shares", "scheduled", "shares_of", "spaced"]
+__all__ = ["Forest", "Part", "Paths", "Recipe", "Shares", "scheduled", "shares_of", "spaced"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -22,11 +22,14 @@ class Forest:
     """Weighted out-trees over all ranks, found for one machine.
 
     parents : int32[T, n], -1 at the root of a tree; a rank may be the root of several trees, or
-    of none. weights : int32[T], the relative amount of data each carries.
+    of none. weights : int32[T], the relative amount of data each carries. up : int32[T, n], trees
+    from the same roots that an allreduce reduces along, where links are not as wide both ways;
+    None: along those that it hands on by.
     """
 
     parents: I32
     weights: I32
+    up: I32 | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,6 +47,19 @@ class Paths:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a mix: so many shares of the data, by the algorithm of that name.
+
+    In so many pieces, or in turns: the algorithm is done again and again, on a part of its share.
+    """
+
+    algorithm: str
+    share: int
+    pieces: int = 1
+    turns: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """Inputs of a generator.
@@ -56,7 +72,8 @@ class Recipe:
 
     What only some machines have, None elsewhere: grid : int32[d_0, d_1, ...], the ranks where they
     stand in a torus; tiers : int32[g_L, ..., g_1, g_0], the ranks by nested levels of the
-    machine, the outermost first (pods, nodes, ranks of a node); forest and paths, as synthesised.
+    machine, the outermost first (pods, nodes, ranks of a node); forest and paths, as synthesised; mix, the
+    algorithms that go well side by side.
     """
 
     n: int
@@ -72,6 +89,7 @@ class Recipe:
     tiers: I32 | None = None
     forest: Forest | None = None
     paths: Paths | None = None
+    mix: tuple[Part, ...] | None = None
     memo: dict[str, list[Phase]] = field(default_factory=dict)
 
     def piece(self, key: str, make: Callable[[], Iterable[Phase]]) -> list[Phase]:

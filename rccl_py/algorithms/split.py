@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from ..schedule import Layout, Phase, Schedule
 from .flat import (
@@ -42,7 +41,8 @@ __all__ = [
     "reduce_scatter",
 ]
 
-Half = Callable[[Ints, Ints, npt.ArrayLike, npt.ArrayLike], Iterator[Phase]]
+Half = Callable[..., Iterator[Phase]]
+"""Takes (group, own, width, channel, times=1), as rccl_py.algorithms.flat says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Large parts inside a unit, spread over its ranks: what one link cannot carry goes over the others.
+"""Large parts inside a unit, spread over its ranks: what one link cannot carry goes over others.
 
 Owns how much of a part goes straight and how much over each relay. Knows that every two ranks of a
 unit have a link of their own (a mesh), not how wide it is.
@@ -47,7 +47,7 @@ def spread(parts: I64, loads: I64) -> I64:
 
 
 def _busiest(parts: I64, loads: I64, limit: float) -> float:
-    """Return the load of the busiest link if parts go straight up to `limit` and over all beyond."""
+    """Return the load of the busiest link if parts go straight up to `limit`, over all beyond."""
     direct = np.minimum(parts, np.maximum(limit - loads, 0.0))
     each = (parts - direct) / (len(parts) - 2)
     # Over k: i -> k carries the shares of all i's parts but the one for k; k -> j likewise.
@@ -59,7 +59,7 @@ def _busiest(parts: I64, loads: I64, limit: float) -> float:
 
 
 def _ways(parts: I64, direct: I64) -> I64:
-    """Return found[i, j, k]: `direct` at k = j, the rest of the part in whole shares over others."""
+    """Return found[i, j, k]: `direct` at k = j, the rest of the part in shares over others."""
     g = len(parts)
     found = np.zeros((g, g, g), dtype=np.int64)
     i, j, k = np.meshgrid(np.arange(g), np.arange(g), np.arange(g), indexing="ij")
@@ -68,6 +68,6 @@ def _ways(parts: I64, direct: I64) -> I64:
     place = np.cumsum(relay, axis=2) - 1  # of each relay, counted from 0 on
     share = rest[:, :, None] // others + (place < (rest % others)[:, :, None])
     found[relay] = share[relay]
-    i, j = np.nonzero(~np.eye(g, dtype=bool))
-    found[i, j, j] = direct[i, j]
+    a, b = np.nonzero(~np.eye(g, dtype=bool))
+    found[a, b, b] = direct[a, b]
     return found

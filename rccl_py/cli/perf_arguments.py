@@ -77,6 +77,7 @@ class Settings:
     algo: str | None
     proto: str | None
     policy: str | None
+    schedules: str | None
     engine: str | None
     graph: int
     blocking: int
@@ -97,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         "table, flags and files are those of rccl-tests.",
         epilog="Accepted for rccl-tests' sake, without effect on a model: "
         + " ".join(flag for flag, _ in _WITHOUT_EFFECT)
-        + ". Environment: NCCL_ALGO, NCCL_PROTO, NCCL_TESTS_MIN_BW. Exit status: 0; 1 when wrong "
-        "values were found or NCCL_TESTS_MIN_BW is missed; 2 for bad arguments.",
+        + ". Environment: NCCL_ALGO, NCCL_PROTO, RCCL_PY_SCHEDULES, NCCL_TESTS_MIN_BW. Exit "
+        "status: 0; 1 when wrong values were found or NCCL_TESTS_MIN_BW is missed; 2 for bad "
+        "arguments.",
     )
     parser.add_argument("collective", metavar="COLLECTIVE",
                         help="allreduce allgather reduce_scatter alltoall broadcast reduce "
@@ -117,6 +119,12 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("-r", "--root", default="0", help="a rank, or all (0)")
     what.add_argument("--algo", metavar="A", help="as NCCL_ALGO, which it overrides")
     what.add_argument("--proto", metavar="P", help="as NCCL_PROTO, which it overrides")
+    what.add_argument(
+        "--schedule",
+        metavar="FILES",
+        help="as RCCL_PY_SCHEDULES: MSCCL XML or MSCCL++ JSON that calls it fits take, as in PATH "
+        "(docs/custom.md)",
+    )
     what.add_argument(
         "--engine",
         choices=["estimate", "clock", "simulate", "auto"],
@@ -239,6 +247,7 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
         algo=arguments.algo or environment.get("NCCL_ALGO") or None,
         proto=arguments.proto or environment.get("NCCL_PROTO") or None,
         policy=arguments.policy,
+        schedules=arguments.schedule or environment.get("RCCL_PY_SCHEDULES") or None,
         engine=arguments.engine,
         graph=_ignored(arguments.cudagraph), blocking=_ignored(arguments.blocking),
         parallel_init=_ignored(arguments.parallel_init),

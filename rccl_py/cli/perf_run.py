@@ -270,7 +270,8 @@ def prepared(arguments: argparse.Namespace, settings: Settings, world: Any) -> R
     collective = collective_named(settings.collective)
     topology, n = _machine(arguments, settings, world)
     cases = _cases(settings, collective, n)
-    config = CommConfig(algo=settings.algo, proto=settings.proto, policy=settings.policy)
+    config = CommConfig(algo=settings.algo, proto=settings.proto, policy=settings.policy,
+                        schedules=settings.schedules)  # fmt: skip
     if world is not None:
         comms = [Communicator.from_mpi(world, topology, config=config)]
     else:

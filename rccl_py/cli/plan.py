@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from . import plan_barrier, plan_schedules, plan_sizes
 from .common import (
     OneLineParser,
     add_engine_argument,
@@ -29,9 +30,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="rccl-plan",
         description="Print every candidate with its predicted time and the reason it lost, the "
         "lower bound, the bottleneck, and the rings and trees as RCCL's INFO log prints them.",
-        epilog="NCCL_ALGO and NCCL_PROTO restrict the candidates, as --algo and --proto do.",
+        epilog="NCCL_ALGO and NCCL_PROTO restrict the candidates, as --algo and --proto do. "
+        "RCCL_PY_SCHEDULES names schedules, as --schedule does.",
     )
-    parser.add_argument("collective", help="allreduce, allgather, reduce_scatter, alltoall, ...")
+    parser.add_argument(
+        "collective",
+        nargs="?",
+        help="allreduce, allgather, reduce_scatter, alltoall, barrier, ... (may be left out with "
+        "--schedule)",
+    )
     add_topology_arguments(parser)
     parser.add_argument(
         "--size",
@@ -59,6 +66,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the best plans, as far as NCCL can express them, for its tuner plugin",
     )
+    parser.add_argument(
+        "--schedule",
+        action="append",
+        metavar="FILE",
+        help="compare a schedule of another tool with the planner's choice: MSCCL XML or MSCCL++ "
+        "JSON (docs/custom.md; may be repeated)",
+    )
+    parser.add_argument(
+        "--export", metavar="FILE", help="write the plan of the one --size as MSCCL XML"
+    )
+    plan_sizes.add_arguments(parser)
     add_engine_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--ranks", type=int, default=8, help="tree lines of so many ranks (8)")
@@ -74,17 +92,33 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from ..collectives import collective_named
+    from ..errors import InvalidUsage
     from ..planner import Planner
     from ..planner.describe import plan_as_dict, plan_lines, table_lines
     from ..topology import lower
     from ..units import format_size, parse_size
 
-    spec = collective_named(arguments.collective)
+    if arguments.collective == "barrier":
+        return plan_barrier.run(arguments)
+    customs = plan_schedules.read(
+        plan_schedules.named(arguments.schedule, os.environ, os.pathsep)
+    )
+    spec = collective_named(plan_schedules.collective_of(arguments.collective, customs))
     sizes = [parse_size(s) for text in arguments.size or [] for s in text.split(",")]
     algo = arguments.algo or os.environ.get("NCCL_ALGO")
     proto = arguments.proto or os.environ.get("NCCL_PROTO")
     topology = topology_from(arguments)
-    planner = Planner(lower(topology, arguments.ngpus), algo, proto, policy=arguments.policy)
+    ngpus = arguments.ngpus or (customs[0].nranks if customs else None)
+    fabric = lower(topology, ngpus)
+    planner = Planner(
+        fabric,
+        algo,
+        proto,
+        policy=arguments.policy,
+        custom=customs,
+        synthesise=arguments.synthesis,
+        verify=arguments.verify or arguments.explain,
+    )
     blocks = max(spec.blocks(planner.fabric.nranks))
     wanted = sizes or [8 * 4**k for k in range(15)]
     if arguments.tuner_csv:
@@ -92,11 +126,29 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.compare:
         _compare(arguments, planner, spec.name, [size / blocks for size in wanted])
         return 0
+    if arguments.breakpoints:
+        plan_sizes.breakpoints(
+            planner, spec.name, sizes, arguments.root, as_json=arguments.json
+        )
+        return 0
     plans = [planner.plan(spec.name, size / blocks, arguments.root) for size in wanted]
+    if arguments.export:
+        if len(sizes) != 1:
+            raise InvalidUsage("--export writes one plan: give one --size")
+        plan_schedules.export(plans[0], arguments.export)
     if arguments.json:
         told = [plan_as_dict(p, planner) | _more(p, topology, arguments.engine) for p in plans]
+        for one, plan in zip(told, plans) if customs else ():
+            one["schedules"] = plan_schedules.as_dicts(plan, customs)
+        for one in told if arguments.explain else ():
+            one["breakpoints"] = plan_sizes.as_dicts(planner, spec.name, arguments.root)
         print(json.dumps(told, indent=1))
         return 0
+    if arguments.explain:
+        plan_sizes.explain(plans, planner)
+        return 0
+    if customs:
+        print("\n".join(plan_schedules.lines(plans, planner, customs)))
     if not sizes:
         print(f"# {spec.name} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
         print("\n".join(table_lines(plans)))

@@ -35,6 +35,7 @@ from .member import Member
 from .op import Op, named
 from .place import Place
 from .process import ProcessCore
+from .schedules import schedules_told
 from .setup import Handle, Joiner, larger_fabric
 from .unique_id import UniqueId
 
@@ -200,7 +201,8 @@ def from_mpi(handle: Handle, comm: Any, topology: Any, config: Config, shared: b
         raise InvalidArgument(f"from_mpi: shared_memory {shared!r}: True, False or None")
     _require_all(comm, _timeout(config))
     _require_one_machine(comm, topology)
-    _require_alike(comm, algo=config.algo, proto=config.proto, shared_memory=shared, config=config)
+    _require_alike(comm, algo=config.algo, proto=config.proto, shared_memory=shared,
+                   config=config, schedules=schedules_told(config))  # fmt: skip
     fabric, machine = _fabric_from_first(comm, topology)
     worlds = _worlds(own.mpi, comm)
     _board_for(own, comm, worlds, shared)
@@ -248,7 +250,7 @@ def _child(core: ProcessCore, comm: Any, fabric: Fabric, config: Config, what: s
     child = ProcessCore(
         core.job,
         comm,
-        planner_of(fabric, config),
+        planner_of(fabric, config, child=True),
         core.member.place,
         config,
         worlds,
@@ -327,7 +329,7 @@ def grow(core: ProcessCore | None, n: int, uid: UniqueId | None, rank: int, join
     _board_for(own, comm, worlds, None)
     key = comm.bcast(f"{own.world}.{_serial()}" if comm.Get_rank() == 0 else None)
     place, config = _place() if core is None else core.member.place, joiner.config
-    planner = planner_of(fabric, config)
+    planner = planner_of(fabric, config, child=True)
     child = ProcessCore(own, comm, planner, place, config, worlds, key, f"grown{key}", None)
     child.machine, child.run = machine, run
     joiner.handle._member = child.member

@@ -9,6 +9,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from ..errors import CollectiveMismatch, RcclError
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..planner import Plan, Planner
+from ..planner.barrier import plan_barrier
 from ..reduce_ops import finish
 from ..timing import Busy, Cost, exchange
 from ..transports.program import Program
 from .call import Call, Signature, checked_dtype
+from .schedules import schedules_of
+from .skew import Skewed
 
 __all__ = [
     "Core",
@@ -56,6 +60,8 @@ class Core:
         self.run = f"{os.getpid()}.{next(_NUMBERS)}"
         self.machine: Any = None  # the Topology it was made of, if known: what it may grow on
         self._programs: dict[tuple[int, bool], Program] = {}
+        # Libraries whose choices are a policy send all parts direct.
+        self.skewed = Skewed(planner.fabric, on=planner.policy is None)
 
     def split_name(self, color: int) -> str:
         """Return the name of a part of the split that is being made."""
@@ -70,7 +76,7 @@ class Core:
     def subset(self, ranks: Sequence[int], config: Config) -> Planner:
         """Return the planner of some of the ranks, in this order."""
         place = np.asarray(self.fabric.place[np.asarray(ranks, dtype=np.int64)], dtype=np.int32)
-        return planner_of(replace(self.fabric, place=place), config)
+        return planner_of(replace(self.fabric, place=place), config, child=True)
 
     def plan(self, signature: Signature) -> Plan:
         """Return the plan of a call with this signature."""
@@ -90,6 +96,17 @@ class Core:
         """Return what messages posted at once take."""
         return exchange(self.fabric, src, dst, size).cost
 
+    @cached_property
+    def barrier_cost(self) -> Cost:
+        """What a barrier takes, whatever NCCL_ALGO allows: it moves no data."""
+        seconds = plan_barrier(self.fabric).seconds
+        return Cost(seconds, seconds, None)
+
+    def uneven_cost(self, calls: Sequence[Call]) -> Cost:
+        """Return what a collective of unequal parts takes: direct, or by its plan."""
+        plan = self.skewed.plan(calls)
+        return self.messages(*self.uneven(calls)) if plan is None else plan.cost
+
     def uneven(self, calls: Sequence[Call]) -> tuple[list[int], list[int], list[int]]:
         """Return (src, dst, bytes) of the messages of a collective of unequal parts."""
         first = calls[0].signature
@@ -108,10 +125,19 @@ class Core:
         return src, dst, nbytes
 
 
-def planner_of(fabric: Fabric, config: Config) -> Planner:
-    """Return the planner a communicator of this configuration has."""
+def planner_of(fabric: Fabric, config: Config, *, child: bool = False) -> Planner:
+    """Return the planner a communicator of this configuration has.
+
+    child: it is made of another; of inherited schedules it takes those for its number of ranks.
+    """
     return Planner(
-        fabric, config.algo, config.proto, max_channels=config.max_ctas, policy=config.policy
+        fabric,
+        config.algo,
+        config.proto,
+        max_channels=config.max_ctas,
+        policy=config.policy,
+        custom=schedules_of(config, fabric.nranks if child else None),
+        custom_first=True,
     )
 
 

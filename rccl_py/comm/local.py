@@ -27,6 +27,7 @@ from .onesided import OneSided
 from .op import Op, named, site_text
 from .place import LOCK, OPEN, TIMETABLE, Launch, Place, Stream
 from .records import dump_records
+from .skew import Skewed, relay_parts
 from .window import Window
 
 __all__ = ["LocalCore"]
@@ -201,11 +202,10 @@ class LocalCore(Core):
             self.time(ops, cost_of(plan))
             self.last_plan = plan
         elif name in UNEVEN:
-            _run_uneven(calls)
-            self.time(ops, self.messages(*self.uneven(calls)))
+            _run_uneven(calls, self.skewed)
+            self.time(ops, self.uneven_cost(calls))
         elif name == "barrier":
-            plan = self.planner.plan("allreduce", 1.0)
-            self.time(ops, cost_of(plan))
+            self.time(ops, self.barrier_cost)
         else:
             payloads = [call.payload for call in calls]
             payloads[0].meet(self, payloads)
@@ -351,8 +351,8 @@ class LocalCore(Core):
                     meeting.fail(RemoteError(f"{meeting.what} waits for rank {rank}, which {left}"))
 
 
-def _run_uneven(calls: list[Call]) -> None:
-    """Move the data of a collective of unequal parts: everybody sends to everybody."""
+def _run_uneven(calls: list[Call], skewed: Skewed) -> None:
+    """Move the data of a collective of unequal parts: everybody to everybody, or by a plan."""
     n, name = len(calls), calls[0].signature.collective
     if name == "alltoallv":
         error = counts_differ(
@@ -362,6 +362,12 @@ def _run_uneven(calls: list[Call]) -> None:
             raise error
     sources = [widened(c)[0] if name == "reduce_scatterv" else c.source for c in calls]
     held = [[share(s, c.sends, j).copy() for j in range(n)] for s, c in zip(sources, calls)]
+    plan = skewed.plan(calls)
+    if plan is not None:
+        for call, row in zip(calls, relay_parts(plan, held)):
+            for i, part in enumerate(row):
+                share(call.target, call.recvs, i)[...] = part.view(held[i][0].dtype)
+        return
     for j, call in enumerate(calls):
         if name == "reduce_scatterv":
             in_rank_order(call, j, [held[i][j] for i in range(n)])

@@ -192,8 +192,7 @@ class ProcessCore(Core):
         elif name in UNEVEN:
             run_uneven(self, op, clock)
         elif name == "barrier":
-            plan = self.planner.plan("allreduce", 1.0)
-            self.time(op, clock, cost_of(plan))
+            self.time(op, clock, self.barrier_cost)
         elif name == "register_window":
             self._register(call.payload)
 

@@ -368,7 +368,7 @@ def _make_larger(core: LocalCore, joined: dict[int, Joiner]) -> None:
             joiner.place = Place()
     config = ordered[0].config
     child = LocalCore(
-        planner_of(larger_fabric(core, len(ordered)), config),
+        planner_of(larger_fabric(core, len(ordered)), config, child=True),
         [j.place for j in ordered],
         config,
         waits=core.waits,

@@ -64,10 +64,9 @@ def _collective(core: Core, ops: list[Op]) -> Task:
         return cost_of(plan).task(medium=medium)
     if signature.collective in UNEVEN:
         every = calls if len(calls) == core.nranks else [calls[0]] * core.nranks
-        return core.messages(*core.uneven(every)).task(medium=medium)
+        return core.uneven_cost(every).task(medium=medium)
     if signature.collective == "barrier":
-        plan = core.planner.plan("allreduce", 1.0)
-        return cost_of(plan).task(medium=medium)
+        return core.barrier_cost.task(medium=medium)
     return Task(0.0)
 
 

@@ -104,7 +104,8 @@ FLOAT8E5M2 = dtype_named("f8e5m2")
 
 def _from_environment(config: Config | None) -> Config:
     asked = {name: os.environ.get(f"NCCL_{name.upper()}") or None for name in ("algo", "proto")}
-    return Config(algo=asked["algo"], proto=asked["proto"]).merged(config)
+    given = os.environ.get("RCCL_PY_SCHEDULES") or None
+    return Config(algo=asked["algo"], proto=asked["proto"], schedules=given).merged(config)
 
 
 def _machine() -> str | None:

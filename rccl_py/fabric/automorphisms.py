@@ -27,7 +27,7 @@ def _mix(value: U64) -> U64:
     """Return a hash of each number (the finaliser of SplitMix64: Steele, Lea, Flood, 2014)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
+    return np.asarray(value ^ (value >> np.uint64(31)), dtype=np.uint64)
 
 
 class Search:
@@ -40,12 +40,15 @@ class Search:
     def __init__(self, tail: I64, head: I64, sort: I64, colour: I64, budget: int) -> None:
         self.size, self.tail, self.head = len(colour), tail, head
         self.key, self.sort, self.left = tail * len(colour) + head, sort, budget
-        self._factor = _mix(sort.astype(np.uint64) + np.uint64(1)) | np.uint64(1)
-        self._by_head = np.argsort(head, kind="stable")
-        self._out = np.searchsorted(tail, np.arange(len(colour) + 1))
-        self._into = np.searchsorted(head[self._by_head], np.arange(len(colour) + 1))
-        self._into_tail = tail[self._by_head]
-        self._into_factor = self._factor[self._by_head] ^ np.uint64(0x5555555555555554)
+        factor = _mix(sort.astype(np.uint64) + np.uint64(1)) | np.uint64(1)
+        turned = np.argsort(head, kind="stable")
+        every = np.arange(len(colour) + 1)
+        # The far end of each edge, a factor for its sort, and where each vertex's edges begin.
+        self._sides = (
+            (head, factor, np.searchsorted(tail, every)),
+            (tail[turned], factor[turned] ^ np.uint64(0x5555555555555554),
+             np.searchsorted(head[turned], every)),
+        )  # fmt: skip
         self.cells = self._refined(np.unique(colour, return_inverse=True)[1][None, :])[0]
 
     @property
@@ -64,8 +67,7 @@ class Search:
         while True:
             own = _mix(colour.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
             around = own * np.uint64(3)
-            for other, factor, ptr in ((self.head, self._factor, self._out),
-                                       (self._into_tail, self._into_factor, self._into)):  # fmt: skip
+            for other, factor, ptr in self._sides:
                 total = np.concatenate([nothing, np.cumsum(own[:, other] * factor, axis=1)], axis=1)
                 around = _mix(around + total[:, ptr[1:]] - total[:, ptr[:-1]])
             found = np.unique(around, return_inverse=True)[1].reshape(colour.shape)

@@ -140,8 +140,14 @@ def _relayed(domain: Domain, used: I64, staged: bool) -> Bools:
     idle = np.ones(len(domain.vertices), dtype=bool)
     idle[used] = idle[domain.ngpus :] = False
     found = np.asarray(~(idle[domain.start] | idle[domain.end]))
-    if isinstance(domain.inside, (Planes, Hubs)) or not idle.any():
+    if isinstance(domain.inside, Planes) or not idle.any():
         return found | staged
+    if isinstance(domain.inside, Hubs) and not staged:  # hubs no rank is on are crossed by routes
+        one = used[np.unique(domain.inside.hub[used], return_index=True)[1]]
+        between = ~(domain.start < domain.ngpus) & ~(domain.end < domain.ngpus) & domain.joins
+        i, j = (a.ravel() for a in np.meshgrid(one, one, indexing="ij"))
+        between[domain.inside.routes(i, j).link] = False
+        return np.asarray(found & ~between)
     if staged or len(used) > _ROUTED:
         return np.ones(len(found), dtype=bool)
     i, j = (a.ravel() for a in np.meshgrid(used, used, indexing="ij"))

@@ -302,6 +302,11 @@ class Clos:
         tail, head, rate, first, count = (np.concatenate(c) for c in columns)
         return tail, head, rate, first, count
 
+    @property
+    def sides(self) -> dict[str, I64]:
+        """None: the tiers are found from which leaves nodes share."""
+        return {}
+
     def switch_text(self, switch: int) -> str:
         """Return ``"leaf3"``, ``"spines"`` (of its pod, where there are several) or ``"cores"``."""
         if switch < self.nleaves:

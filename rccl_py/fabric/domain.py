@@ -25,8 +25,9 @@ class Domain:
     the accelerator a link leaves and enters, -1 where that is none. start, end: int32, the vertex
     it leaves and enters, a number into vertices: all names, accelerators first. inside: routes
     between its accelerators. nic_names: one a NIC; rail: int32[q], the rail of each: its number in
-    a sound node, where one may be missing. group: int32[m], 0 for all, or the group of each accelerator,
-    inside which links are of another kind than between groups: two-level algorithms go by them.
+    a sound node, where one may be missing. group: int32[m], 0 for all, or the group of each
+    accelerator, inside which links are of another kind than between groups: two-level algorithms go
+    by them.
 
     An attachment is an accelerator and a NIC it uses: those of accelerator i are
     attach[i]..attach[i+1]-1. nic: int32, the NIC of each; up, down: links from the accelerator to

@@ -324,6 +324,11 @@ class Dragonfly:
         leaves, enters = group * self.routers + out // h, two * self.routers + back // h
         return np.concatenate([one, leaves]), np.concatenate([near, enters])
 
+    @property
+    def sides(self) -> dict[str, I64]:
+        """Ways to divide the routers that a cut may follow."""
+        return {"group": np.arange(self.groups * self.routers) // self.routers}
+
     def switch_text(self, switch: int) -> str:
         """Return ``"group2 router1"``."""
         return self._name(switch)

@@ -24,6 +24,7 @@ from ..errors import InvalidArgument
 from ..schedule import I32
 from .box import Box, box_of
 from .clos import Clos
+from .domain import Domain
 from .fabric import Fabric
 from .tables import F64, I64, expand
 
@@ -53,7 +54,8 @@ class Graph:
     rank: int32[n], the vertex of each rank. ptr, links: edge e is the links
     links[ptr[e]]..links[ptr[e + 1] - 1] of the fabric side by side, of links in a row the
     narrowest. adds: bool[V], switches that add up and multicast. nests: how vertices are grouped.
-    named(v): the name of a vertex, for people.
+    named(v): the name of a vertex, for people. sides: further (name, part of each vertex) to divide
+    them by, -1 for outside: cuts that are worth a look, and no more.
     """
 
     nvertices: int
@@ -66,6 +68,7 @@ class Graph:
     adds: npt.NDArray[np.bool_]
     nests: tuple[Nest, ...]
     named: Callable[[int], str]
+    sides: tuple[tuple[str, I64], ...] = ()
 
     @property
     def nranks(self) -> int:
@@ -127,7 +130,7 @@ class Graph:
         alone = [name for name in ranks if name not in joined]
         if len(set(ranks)) > 1 and alone:
             raise InvalidArgument(f"rank {alone[0]}: no edge joins it to any other vertex")
-        tail, head = ([number[edge[end]] for edge in known] for end in (0, 1))
+        tail, head = [number[a] for a, _, _ in known], [number[b] for _, b, _ in known]
         adding, names = np.zeros(len(number), dtype=bool), tuple(number)
         adding[[number[name] for name in adds]] = True
         parts = _Parts(np.array(tail, np.int64), np.array(head, np.int64),
@@ -254,7 +257,7 @@ class _Draft:
                     (*own_ends, more[2] / wire, more[3] + start, more[4]))  # fmt: skip
         return _Parts(*(np.concatenate(c) for c in every))
 
-    def _wired(self) -> list[object]:
+    def _wired(self) -> list[Domain]:
         return [d for d in self.fabric.domains if d.nnics]
 
     def adds(self) -> npt.NDArray[np.bool_]:
@@ -304,6 +307,18 @@ class _Draft:
             found.append(("pod", label))
         return found
 
+    def sides(self) -> tuple[tuple[str, I64], ...]:
+        """Return the parts of the wiring, nodes with the switch they hang on."""
+        found = []
+        for name, part in ({} if self.wiring is None else self.wiring.sides).items():
+            label = np.full(self.size + self.switches, -1)
+            label[self.size : self.size + len(part)] = part
+            for one in self.classes:
+                inside = one.vertices[:, : one.box.ranks + len(one.box.names)]
+                label[inside] = label[one.vertices[:, -1]][:, None]
+            found.append((name, label))
+        return tuple(found)
+
     def named(self) -> Callable[[int], str]:
         """Return what names vertices."""
         classes, size, wiring = self.classes, self.size, self.wiring
@@ -341,4 +356,5 @@ def graph_of(fabric: Fabric) -> Graph:
     some choice of theirs may use are in the graph.
     """
     draft = _Draft(fabric)
-    return _merged(draft.parts(), draft.rank, draft.adds(), draft.nests(), draft.named())
+    graph = _merged(draft.parts(), draft.rank, draft.adds(), draft.nests(), draft.named())
+    return replace(graph, sides=draft.sides())

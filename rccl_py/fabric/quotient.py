@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .graph import Graph
-from .symmetry import Symmetry, symmetry
+from .symmetry import Symmetry, apart
 from .tables import F64, I64
 
 __all__ = ["Quotient", "around", "merged"]
@@ -42,9 +42,7 @@ def merged(graph: Graph, label: I64) -> Quotient:
     size = len(first)
     tail, head = own[graph.tail], own[graph.head]
     kept = np.flatnonzero(tail != head)
-    keys, at, of = np.unique(
-        tail[kept] * size + head[kept], return_index=True, return_inverse=True
-    )
+    keys, of = np.unique(tail[kept] * size + head[kept], return_inverse=True)
     edge = np.full(len(graph.tail), -1, dtype=np.int64)
     edge[kept] = of
     tail, head = np.divmod(keys, max(size, 1))
@@ -53,12 +51,13 @@ def merged(graph: Graph, label: I64) -> Quotient:
         nvertices=size,
         tail=tail.astype(np.int32),
         head=head.astype(np.int32),
-        capacity=np.bincount(of, graph.capacity[kept], len(keys)),
+        capacity=np.asarray(np.bincount(of, graph.capacity[kept], len(keys)), dtype=np.float64),
         rank=own[graph.rank].astype(np.int32),
         ptr=np.zeros(len(keys) + 1, dtype=np.int64),
         links=np.zeros(0, dtype=np.int64),
         adds=graph.adds[first],
         nests=(),
+        sides=(),
         named=lambda v: graph.named(int(first[v])),
     )
     return Quotient(graph, small, own.astype(np.int64), edge)
@@ -70,13 +69,6 @@ def around(alike: Symmetry, vertex: int) -> Quotient:
     vertex: one that stands for copies, as those that name orbits do.
     """
     label = np.arange(alike.graph.nvertices)
-    for step, nest in zip(alike.steps, alike.graph.nests):
-        moved = np.flatnonzero(step != np.arange(len(step)))
-        # Copies of a group that holds the vertex are one with the second of them, not with it.
-        mine = nest.unit[step[moved]] == nest.unit[vertex]
-        target = step.copy()
-        order = moved[mine][np.lexsort((nest.unit[moved[mine]], step[moved[mine]]))]
-        if len(order):
-            target[order] = order[np.searchsorted(step[order], step[order])]
-        label = target[label]
+    for step in apart(alike, vertex):
+        label = step[label]
     return merged(alike.graph, label)

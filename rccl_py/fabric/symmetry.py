@@ -14,7 +14,7 @@ left, which for a machine of 10,000 ranks is a few boxes and their switches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from .automorphisms import Search, merged_orbits
 from .graph import Graph, Nest
 from .tables import I64
 
-__all__ = ["Symmetry", "symmetry"]
+__all__ = ["Symmetry", "apart", "stabiliser", "symmetry"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,18 +48,21 @@ class Symmetry:
         """One vertex with ranks of each orbit of such."""
         return np.unique(self.vertex_orbit[self.graph.rank])
 
+    def of(self, turned: Graph) -> Symmetry:
+        """Return the symmetry of `Graph.reversed()`: the same permutations."""
+        order = np.lexsort((self.graph.tail, self.graph.head))
+        return replace(self, graph=turned, edge_orbit=self.edge_orbit[order])
+
     @cached_property
     def generators(self) -> tuple[I64, ...]:
         """Automorphisms int64[V] whose images make the orbits: v goes to perm[v]."""
         swaps = [
-            perm
-            for step, nest in zip(self.steps, self.graph.nests)
-            for perm in _cycles(step, nest)
+            perm for step, nest in zip(self.steps, self.graph.nests) for perm in _cycles(step, nest)
         ]
         return (*swaps, *self.found)
 
     def image(self, vertex: int) -> I64:
-        """Return an automorphism int64[V] that takes the vertex that names its orbit to `vertex`."""
+        """Return an automorphism int64[V] from the vertex that names its orbit to `vertex`."""
         perm, at = np.arange(self.graph.nvertices), int(vertex)
         for step, nest in zip(self.steps, self.graph.nests):
             there = int(step[at])
@@ -147,6 +150,8 @@ def _copies(graph: Graph, nest: Nest, copy: I64, sort: I64) -> I64:
     good = np.logical_and.reduceat(same, start)
     held = np.flatnonzero(nest.unit >= 0)
     held = held[np.lexsort((nest.spot[held], nest.unit[held]))]
+    if not np.diff(nest.unit[held] * (nest.spot.max() + 1) + nest.spot[held]).all():
+        return step  # two vertices at one place
     begin = np.searchsorted(nest.unit[held], units)
     own = np.searchsorted(units, nest.unit[held])
     stands = held[np.minimum(np.arange(len(held)) + (begin[model] - begin)[own], len(held) - 1)]
@@ -176,10 +181,11 @@ def _rows(graph: Graph, nest: Nest, copy: I64, sort: I64) -> I64:
         (a[out], 2, spot[tail[out]], head[out], rate[out]),
         (b[into], 3, spot[head[into]], tail[into], rate[into]),
     )
-    return np.concatenate(
+    rows: I64 = np.concatenate(
         [np.stack([np.full(len(p[0]), c) if isinstance(c, int) else c for c in p]) for p in parts],
         axis=1,
     )
+    return rows
 
 
 def _lifted(perm: I64, copy: I64, steps: tuple[I64, ...], graph: Graph) -> I64:
@@ -187,7 +193,7 @@ def _lifted(perm: I64, copy: I64, steps: tuple[I64, ...], graph: Graph) -> I64:
 
     perm: int64[V], right where copy[v] == v. The k-th of some copies goes to the k-th.
     """
-    lower = perm.copy()
+    lower: I64 = perm.copy()
     for step, nest in zip(reversed(steps), reversed(graph.nests)):
         lower = _one_lower(lower, step, nest)
     return lower
@@ -199,30 +205,55 @@ def _one_lower(perm: I64, step: I64, nest: Nest) -> I64:
     if not len(moved):
         return perm
     # (who stands, group) in order: the k-th copy of v's model is k places after it.
-    order = moved[np.lexsort((nest.unit[moved], step[moved]))]
+    order: I64 = moved[np.lexsort((nest.unit[moved], step[moved]))]
     model = step[order]
     start = np.searchsorted(model, model)
     turn = np.arange(len(order)) - start
     begin = np.searchsorted(model, perm[model])
     at = np.minimum(begin + turn, len(order) - 1)
-    found = perm.copy()
+    found: I64 = perm.copy()
     found[order] = np.where(model[at] == perm[model], order[at], -1)
     return found
 
 
-def symmetry(graph: Graph, budget: int = 8_000_000, fixed: int | None = None) -> Symmetry:
-    """Return the orbits of `graph`. budget: vertices and edges the search may look at.
+def symmetry(graph: Graph, budget: int = 6_000_000) -> Symmetry:
+    """Return the orbits of `graph`. budget: vertices and edges the search may look at."""
+    return _searched(graph, graph.weight * 2 + graph.adds, None, budget)
 
-    fixed: a vertex that no permutation may move.
+
+def stabiliser(alike: Symmetry, vertex: int, budget: int = 6_000_000) -> Symmetry:
+    """Return the orbits of a graph when one vertex may not be moved.
+
+    vertex: one that stands for copies, as those that name orbits do.
     """
+    sort = alike.graph.weight * 2 + alike.graph.adds
+    sort[vertex] = -1
+    return _searched(alike.graph, sort, apart(alike, vertex), budget)
+
+
+def apart(alike: Symmetry, vertex: int) -> tuple[I64, ...]:
+    """Return `steps` of the same graph when `vertex` may not be moved.
+
+    Copies of a group that holds it are led to the second of them, not to its own, the first.
+    """
+    found = []
+    for step, nest in zip(alike.steps, alike.graph.nests):
+        moved = np.flatnonzero(step != np.arange(len(step)))
+        mine = moved[nest.unit[step[moved]] == nest.unit[vertex]]
+        order = mine[np.lexsort((nest.unit[mine], step[mine]))]
+        target = step.copy()
+        target[order] = order[np.searchsorted(step[order], step[order])]
+        found.append(target)
+    return tuple(found)
+
+
+def _searched(graph: Graph, sort: I64, known: tuple[I64, ...] | None, budget: int) -> Symmetry:
+    """Return the orbits of vertices of a sort. known: which groups are copies, if that is known."""
     size, copy = graph.nvertices, np.arange(graph.nvertices)
-    sort = graph.weight * 2 + graph.adds
-    if fixed is not None:
-        sort[fixed] = -1
     steps: list[I64] = []
     colour = _mixed(sort)
-    for nest in graph.nests:
-        step = _copies(graph, nest, copy, sort)
+    for k, nest in enumerate(graph.nests):
+        step = _copies(graph, nest, copy, sort) if known is None else known[k]
         alive = np.flatnonzero(copy == np.arange(size))
         colour = _mixed(colour.view(np.int64), np.bincount(step[alive], minlength=size))
         steps.append(step)
@@ -277,7 +308,7 @@ def _edge_of(graph: Graph, copy: I64, kept: I64) -> I64:
     """Return, for every edge, where in `kept` the edge is that stands for it."""
     key = graph.tail[kept].astype(np.int64) * graph.nvertices + graph.head[kept]
     wanted = copy[graph.tail] * graph.nvertices + copy[graph.head]
-    return np.searchsorted(key, wanted)
+    return np.asarray(np.searchsorted(key, wanted), dtype=np.int64)
 
 
 class _Found:
@@ -311,8 +342,11 @@ class _Found:
         tail, head, cells = self.search.tail, self.search.head, self.search.cells
         what = np.stack([cells[tail], cells[head], self.search.sort])
         sort = np.unique(what, axis=1, return_inverse=True)[1].reshape(-1)
-        self._joined(sort, lambda: self.edge,
-                     lambda a, b: [(int(tail[a]), int(tail[b])), (int(head[a]), int(head[b]))])  # fmt: skip
+
+        def ends(a: int, b: int) -> list[tuple[int, int]]:
+            return [(int(tail[a]), int(tail[b])), (int(head[a]), int(head[b]))]
+
+        self._joined(sort, lambda: self.edge, ends)
 
     def _joined(self, cells: I64, label: Callable[[], I64],
                 pairs: Callable[[int, int], list[tuple[int, int]]]) -> None:  # fmt: skip

@@ -325,6 +325,16 @@ class Torus:
         other = node + ((at + np.where(minus == 1, -1, 1)) % size - at) * stride
         return node, other, self.bandwidth, np.arange(self.nlinks), np.ones(self.nlinks, np.int64)
 
+    @property
+    def sides(self) -> dict[str, I64]:
+        """Ways to divide the nodes that a cut may follow: the two halves of each dimension."""
+        node = np.arange(self.nodes)
+        return {
+            f"half along {AXES[d]}": (2 * self._coordinate(node, d) >= size).astype(np.int64)
+            for d, size in enumerate(self.dims)
+            if size > 1
+        }
+
     def switch_text(self, switch: int) -> str:
         """Return the name of a node."""
         return f"node{switch}"

@@ -118,6 +118,11 @@ class Wiring(Protocol):
         """
         ...
 
+    @property
+    def sides(self) -> dict[str, I64]:
+        """Ways to divide the switches of `bundles` that a cut may follow: int64[switches]."""
+        ...
+
     def switch_text(self, switch: int) -> str:
         """Return the name of a switch of `bundles`."""
         ...

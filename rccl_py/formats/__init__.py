@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..custom import Custom
+from ..programs import Custom
 from .msccl_write import msccl_xml
 from .msccl_xml import read_msccl, read_msccl_text
 from .mscclpp_json import read_mscclpp, read_mscclpp_text

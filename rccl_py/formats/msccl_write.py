@@ -94,9 +94,9 @@ class _Gpu:
         before += [reader for p in writes for reader in self.readers.get(p, ())]
         last: dict[int, tuple[_Block, int]] = {}
         for other, at in before:
-            if other is not block and at > block.knows.get(other.number, -1):
-                if at > last.get(other.number, (other, -1))[1]:
-                    last[other.number] = other, at
+            known = max(block.knows.get(other.number, -1), last.get(other.number, (other, -1))[1])
+            if other is not block and at > known:
+                last[other.number] = other, at
         waits = [
             (other, at)
             for number, (other, at) in last.items()
@@ -133,7 +133,10 @@ class _Writer:
         self.gpus = [_Gpu(rank) for rank in range(self.schedule.nranks)]
         self.alias = alias_map(self.schedule)
         layout = self.schedule.layout
-        self.ends = (layout.inputs * layout.chunks, (layout.inputs + layout.outputs) * layout.chunks)
+        self.ends = (
+            layout.inputs * layout.chunks,
+            (layout.inputs + layout.outputs) * layout.chunks,
+        )
 
     def place(self, slot: int) -> tuple[str, int]:
         if slot < self.ends[0]:
@@ -153,8 +156,7 @@ class _Writer:
                     if move.rows.switched:
                         raise FormatError(
                             f"{self.schedule.collective}/{self.schedule.algorithm}: switches add "
-                            "up here, which MSCCL XML has no step for: export another plan "
-                            "(NCCL_ALGO=^nvls,nvlstree)"
+                            "up or hand on, which MSCCL XML has no step for: export another plan"
                         )
                     step = move.step(s)
                     columns = (step.src, step.dst, step.src_slot, step.dst_slot, step.count)

@@ -1,8 +1,8 @@
 """MSCCL XML in: thread blocks that send, receive and reduce chunks become a proved schedule.
 
-Owns what the elements and attributes mean. Knows no slots and no steps of ours: the program runs in
-rccl_py.custom, which levels it. Every failure is one FormatError that names file, line and, inside
-a program, gpu, tb and step.
+Owns what the elements and attributes mean. Knows no slots and no steps of ours: the program runs
+in rccl_py.programs, which levels it. Every failure is one FormatError that names file, line and,
+inside a program, gpu, tb and step.
 
 References: microsoft/msccl-tools (writes the format); ROCm/rccl, src/misc/msccl/msccl_parser.cc and
 Azure/msccl (read and run it): buffers i, o and s, steps s, r, rcs, rrs, rrc, rrcs, cpy, re and nop.
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..collectives import COLLECTIVES
-from ..custom.ledger import Fault, Ledger, Place
-from ..custom.placing import schedule_of
-from ..custom.plan import Custom, proved
-from ..custom.threads import Action, run_threads
 from ..errors import FormatError, ScheduleError
+from ..programs.ledger import Fault, Ledger, Place
+from ..programs.placing import schedule_of
+from ..programs.plan import Custom, proved
+from ..programs.threads import Action, run_threads
 from ..topology.formats.xml_tree import Element
 from .text import clean, text_of, xml_of
 
@@ -87,21 +87,22 @@ class _Reader:
         for block in self.blocks.values():
             for number, step in enumerate(block.element.named("step")):
                 self._step(step, block, number)
-        for element, block, action, (tb, step) in self.waits:
+        for element, block, action, (tb, awaited) in self.waits:
             other = self.blocks.get((block.gpu, tb))
-            if other is None or step >= len(other.ends):
-                raise element.error(f"{action.where} depends on step {step} of tb {tb} of its gpu: "
-                                    "there is none")  # fmt: skip
-            action.thread, action.count = other.thread, other.ends[step]
+            if other is None or not 0 <= awaited < len(other.ends):
+                raise element.error(
+                    f"{action.where} depends on step {awaited} of tb {tb} of its gpu: there is none"
+                )
+            action.thread, action.count = other.thread, other.ends[awaited]
         return [block.actions for block in self.blocks.values()]
 
     def _gpus(self) -> Iterator[Element]:
-        seen: dict[int, Element] = {}
+        seen: dict[int, int] = {}
         for gpu in self.root.named("gpu"):
             rank = _whole(gpu, "id", 0, self.ledger.n - 1)
             if rank in seen:
-                raise gpu.error(f"gpu {rank} was described on line {seen[rank].line} already")
-            seen[rank] = gpu
+                raise gpu.error(f"gpu {rank} was described on line {seen[rank]} already")
+            seen[rank] = gpu.line
             yield gpu
         missing = [rank for rank in range(self.ledger.n) if rank not in seen]
         if missing:
@@ -125,13 +126,13 @@ class _Reader:
 
     def _block(self, element: Element, rank: int) -> None:
         number = _whole(element, "id", 0, 1 << 15)
-        peers = [_whole(element, side, -1, self.ledger.n - 1) for side in ("send", "recv")]
+        send, recv = (_whole(element, side, -1, self.ledger.n - 1) for side in ("send", "recv"))
         chan = _whole(element, "chan", -1, self.nchannels - 1)
-        if rank in peers:
+        if rank in (send, recv):
             raise element.error(f"tb {number} of gpu {rank} has its own gpu as a peer")
         if (rank, number) in self.blocks:
             raise element.error(f"gpu {rank} has a tb {number} already")
-        block = _Block(element, rank, number, *peers, max(chan, 0), len(self.blocks))
+        block = _Block(element, rank, number, send, recv, max(chan, 0), len(self.blocks))
         self.blocks[rank, number] = block
 
     def _one_each(self) -> None:
@@ -230,7 +231,8 @@ def _optional(element: Element, name: str, default: int, high: int) -> int:
     return default if not element.text(name) else _whole(element, name, 0, high)
 
 
-def _ledger(root: Element) -> Ledger:
+def _ledgers(root: Element) -> list[Ledger]:
+    """Return a ledger of each kind of call the program is for, the one to translate last."""
     coll = root.text("coll")
     if coll not in COLLS:
         raise root.error(f"coll={clean(coll)}: one of {', '.join(COLLS)}")
@@ -250,7 +252,8 @@ def _ledger(root: Element) -> Ledger:
     outside = bool(_optional(root, "outofplace", not inside, 1))
     if not inside and not outside:
         raise root.error("inplace=0 and outofplace=0: for which calls is it?")
-    return Ledger(spec.name, n, place, chunks, inside and not outside)
+    kinds = [True] * inside + [False] * outside
+    return [Ledger(spec.name, n, place, chunks, in_place) for in_place in kinds]
 
 
 def _notes(root: Element) -> tuple[str, ...]:
@@ -288,12 +291,18 @@ def read_msccl_text(data: bytes, file: Path) -> Custom:
     most = most if 0 < most < 1 << 62 else math.inf
     if most < least:
         raise root.error(f"minBytes={least} is above maxBytes={most:.0f}")
-    ledger = _ledger(root)
-    reader = _Reader(root, ledger, nchannels)
+    ledgers = _ledgers(root)
     name = root.text("name")[:80] or file.stem
+    for ledger in ledgers:
+        actions = _Reader(root, ledger, nchannels).read()
+        try:
+            run_threads(actions, ledger)
+            schedule = schedule_of(ledger, name, nchannels)
+        except (Fault, ScheduleError) as error:
+            kind = "in place: " if ledger.in_place and len(ledgers) > 1 else ""
+            raise FormatError(f"{file}: {kind}{error}") from None
     try:
-        run_threads(reader.read(), ledger)
-        schedule = proved(schedule_of(ledger, name, nchannels))
-    except (Fault, ScheduleError) as error:
+        proved(schedule)
+    except ScheduleError as error:
         raise FormatError(f"{file}: {error}") from None
     return Custom(schedule, name, (protocol,), least, most, str(file), _notes(root))

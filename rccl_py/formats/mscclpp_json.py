@@ -1,7 +1,7 @@
 """MSCCL++ JSON in: an executor's plan of puts, signals and packets becomes a proved schedule.
 
 Owns the plan's structure: gpus, thread blocks, channels, remote buffers. What single operations do
-is in `mscclpp_ops`; the program runs in rccl_py.custom. JSON has no lines here: errors name file,
+is in `mscclpp_ops`; the program runs in rccl_py.programs. JSON has no lines here: errors name file,
 gpu, tb and op.
 
 References: microsoft/mscclpp, python/mscclpp/language (writes the format), src/core/executor and
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ..collectives import COLLECTIVES
-from ..custom.ledger import Fault, Ledger
-from ..custom.placing import schedule_of
-from ..custom.plan import Custom, proved
-from ..custom.threads import Action, run_threads
 from ..errors import FormatError, ScheduleError
+from ..programs.ledger import Fault, Ledger
+from ..programs.placing import schedule_of
+from ..programs.plan import Custom, proved
+from ..programs.threads import Action, run_threads
 from .mscclpp_ops import Block, Gpu, Node, Plan
 from .text import clean, json_of, text_of
 
@@ -83,7 +83,7 @@ def _connect(top: Node, gpus: list[Gpu]) -> None:
 
 
 def _threads(plan: Plan) -> list[list[Action]]:
-    found = []
+    found = list[list[Action]]()
     for gpu in plan.gpus:
         for number, node in enumerate(gpu.node.nodes("threadblocks")):
             block = Block(plan, gpu, node, node.whole("id", 0, 1 << 15), len(found))

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..custom.ledger import NAMES, Ledger, Place
-from ..custom.threads import Action
 from ..errors import FormatError
+from ..programs.ledger import NAMES, Ledger, Place
+from ..programs.threads import Action
 from .text import clean
 
 __all__ = ["Block", "Gpu", "Node", "Plan"]
@@ -58,7 +58,9 @@ class Node:
             return default
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.error(f"{key} {clean(value)}: a whole number from {low} to {high} is expected")
+            raise self.error(
+                f"{key} {clean(value)}: a whole number from {low} to {high} is expected"
+            )
         return value
 
     def text(self, key: str) -> str:
@@ -88,7 +90,9 @@ class Node:
         """Return a list of whole numbers from 0 to `high`."""
         value = self.get(key)
         if not isinstance(value, list) or not all(type(v) is int and 0 <= v <= high for v in value):
-            raise self.error(f"{key} {clean(value)}: a list of numbers from 0 to {high} is expected")
+            raise self.error(
+                f"{key} {clean(value)}: a list of numbers from 0 to {high} is expected"
+            )
         return value
 
 
@@ -120,9 +124,9 @@ class Gpu:
                     gpu.groups.append((buffer, ranks))
                 continue
             gpu.peers.setdefault(kind, []).extend(channel.numbers("connected_to", ledger.n - 1))
-        for buffer in node.nodes("remote_buffers"):
-            owner = buffer.whole("rank", 0, ledger.n - 1)
-            gpu.remote.append((owner, _buffer(buffer, "type")))
+        for entry in node.nodes("remote_buffers"):
+            owner = entry.whole("rank", 0, ledger.n - 1)
+            gpu.remote.append((owner, _buffer(entry, "type")))
         return gpu
 
 
@@ -174,8 +178,10 @@ class Block:
         if name not in _KNOWN:
             raise op.error(f"operation {clean(name)} is not known: one of {', '.join(_KNOWN)}")
         if op.has("tbg_info") or op.has("tbg"):
-            raise op.error(f"operation {name} is shared by a group of thread blocks, which cannot "
-                           "be followed chunk by chunk: write it without thread block groups")  # fmt: skip
+            raise op.error(
+                f"operation {name} is shared by a group of thread blocks, which cannot be followed "
+                "chunk by chunk: write it without thread block groups"
+            )
         where = f"{op.where} ({name})"
         if name in _STANDS:
             return [Action("stand", where)]
@@ -183,14 +189,14 @@ class Block:
             self.plan.notes.add("pipeline loops are followed once, for the whole chunk")
             return [action for inner in op.nodes("ops") for action in self.of(inner)]
         if name == "barrier":
-            return self.barrier(op, where)
+            return self._barrier(op, where)
         if name in _SIGNALS or name in _WAITS:
-            return self.signals(op, name, where)
+            return self._signals(op, name, where)
         if name in _GROUPS:
-            return self.group(op, name, where)
-        return self.copies(op, name, where) if name in _COPIES else self.reduces(op, name, where)
+            return self._group(op, name, where)
+        return self._copies(op, name, where) if name in _COPIES else self._reduces(op, name, where)
 
-    def barrier(self, op: Node, where: str) -> list[Action]:
+    def _barrier(self, op: Node, where: str) -> list[Action]:
         number, count = op.whole("barrier_id", 0, 1 << 16), op.whole("num_threadblocks", 1, 1 << 16)
         again = self.barriers[number] = self.barriers.get(number, 0) + 1
         queue = f"at barrier {number} of gpu {self.gpu.rank}"
@@ -199,34 +205,32 @@ class Block:
             Action("wait", where, queue=queue, count=count * again),
         ]
 
-    def signals(self, op: Node, name: str, where: str) -> list[Action]:
+    def _signals(self, op: Node, name: str, where: str) -> list[Action]:
         verb = "signal" if name in _SIGNALS else "wait"
         if name.startswith("sem_"):
             ids = op.numbers("semaphore_ids", 1 << 16)
-            return [
-                Action(verb, where, queue=f"semaphore {k} of gpu {self.gpu.rank}") for k in ids
-            ]
+            return [Action(verb, where, queue=f"semaphore {k} of gpu {self.gpu.rank}") for k in ids]
         kind = op.text("channel_type")
         return [
-            Action(verb, where, queue=self.semaphore(op, kind, k, verb == "wait"))
+            Action(verb, where, queue=self._semaphore(op, kind, k, verb == "wait"))
             for k in op.numbers("channel_ids", 1 << 16)
         ]
 
-    def semaphore(self, op: Node, kind: str, index: int, here: bool) -> str:
+    def _semaphore(self, op: Node, kind: str, index: int, here: bool) -> str:
         """Return the semaphore of a channel, at this gpu or at its peer."""
-        mine = self.entry(op, self.channels.get(kind, []), index, f"{kind} channel")
+        mine = self._entry(op, self.channels.get(kind, []), index, f"{kind} channel")
         if (kind, mine) not in self.gpu.partner:
             raise op.error(f"{kind} channel {mine}: gpu {self.gpu.rank} has none of this number")
         rank, theirs = self.gpu.partner[kind, mine]
         owner = (self.gpu.rank, mine, rank) if here else (rank, theirs, self.gpu.rank)
         return f"to gpu {owner[0]} on its {kind} channel {owner[1]} from gpu {owner[2]}"
 
-    def entry(self, op: Node, table: list[int], index: int, what: str) -> int:
+    def _entry(self, op: Node, table: list[int], index: int, what: str) -> int:
         if index >= len(table):
             raise op.error(f"{what} {index}: its thread block has {len(table)}")
         return table[index]
 
-    def places(self, op: Node, buff: Node) -> tuple[Place, ...]:
+    def _places(self, op: Node, buff: Node) -> tuple[Place, ...]:
         """Return the chunks an operand names, of this gpu or of another."""
         count = buff.whole("size", 1, _MOST_MOVED)
         first = buff.whole("index", 0, 1 << 31)
@@ -235,14 +239,14 @@ class Block:
         else:
             kind = op.text("channel_type")
             index = buff.whole("buffer_id", 0, 1 << 16)
-            number = self.entry(op, self.refs.get(kind, []), index, f"{kind} remote buffer")
+            number = self._entry(op, self.refs.get(kind, []), index, f"{kind} remote buffer")
             if number >= len(self.gpu.remote):
                 raise op.error(f"remote buffer {number}: the gpu has {len(self.gpu.remote)}")
             rank, buffer = self.gpu.remote[number]
-        self.bound(buff, rank, buffer, first + count)
+        self._bound(buff, rank, buffer, first + count)
         return tuple((rank, buffer, first + k) for k in range(count))
 
-    def bound(self, buff: Node, rank: int, buffer: str, end: int) -> None:
+    def _bound(self, buff: Node, rank: int, buffer: str, end: int) -> None:
         limit = self.plan.gpus[rank].limits[buffer]
         if end > limit:
             raise buff.error(f"chunks to {end - 1} leave the {NAMES[buffer]} of gpu {rank}, which "
@@ -251,15 +255,15 @@ class Block:
         if self.plan.moved > _MOST_MOVED:
             raise buff.error(f"more than {_MOST_MOVED} operands: too many to be followed")
 
-    def operands(self, op: Node, key: str) -> list[tuple[Place, ...]]:
-        found = [self.places(op, buff) for buff in op.nodes(key)]
+    def _operands(self, op: Node, key: str) -> list[tuple[Place, ...]]:
+        found = [self._places(op, buff) for buff in op.nodes(key)]
         if not found or len({len(places) for places in found}) > 1:
             raise op.error(f"{key}: one or more operands of the same size are expected")
         return found
 
-    def copies(self, op: Node, name: str, where: str) -> list[Action]:
-        sources = [self.places(op, buff) for buff in op.nodes("src_buff")]
-        targets = [self.places(op, buff) for buff in op.nodes("dst_buff")]
+    def _copies(self, op: Node, name: str, where: str) -> list[Action]:
+        sources = [self._places(op, buff) for buff in op.nodes("src_buff")]
+        targets = [self._places(op, buff) for buff in op.nodes("dst_buff")]
         if [len(s) for s in sources] != [len(t) for t in targets] or not sources:
             raise op.error("src_buff and dst_buff do not pair up")
         found = [Action("await", where, src=s) for s in sources if name in _AWAIT]
@@ -269,13 +273,13 @@ class Block:
         if name in ("pws", "pwsf"):
             kind = op.text("channel_type")
             found += [
-                Action("signal", where, queue=self.semaphore(op, kind, k, False))
+                Action("signal", where, queue=self._semaphore(op, kind, k, False))
                 for k in op.numbers("channel_ids", 1 << 16)
             ]
         return found
 
-    def reduces(self, op: Node, name: str, where: str) -> list[Action]:
-        sources, targets = self.operands(op, "src_buff"), self.operands(op, "dst_buff")
+    def _reduces(self, op: Node, name: str, where: str) -> list[Action]:
+        sources, targets = self._operands(op, "src_buff"), self._operands(op, "dst_buff")
         if len(sources[0]) != len(targets[0]):
             raise op.error("src_buff and dst_buff are of different sizes")
         packets, (first, *others), (result, *sends) = name.endswith("pkt"), sources, targets
@@ -290,8 +294,8 @@ class Block:
             found.append(move)
         return found
 
-    def group(self, op: Node, name: str, where: str) -> list[Action]:
-        """Return what a switch does: adds up a group's chunks, hands one on to the group, or both."""
+    def _group(self, op: Node, name: str, where: str) -> list[Action]:
+        """Return what a switch does: adds up a group's chunks, hands one on to it, or both."""
         key = "dst_buff" if name == "gstore" else "src_buff"
         found: list[Action] = []
         local = {"gstore": "src_buff", "glre": "dst_buff"}.get(name)
@@ -301,19 +305,19 @@ class Block:
             raise op.error("src_buff and dst_buff do not pair up")
         for buff, other in zip(behind, mine):
             index = buff.whole("switch_channel_id", 0, 1 << 16)
-            number = self.entry(op, self.channels.get("switch", []), index, "switch channel")
+            number = self._entry(op, self.channels.get("switch", []), index, "switch channel")
             if number >= len(self.gpu.groups):
                 raise op.error(f"switch channel {number}: the gpu has {len(self.gpu.groups)}")
             buffer, ranks = self.gpu.groups[number]
             first, size = buff.whole("index", 0, 1 << 31), buff.whole("size", 1, _MOST_MOVED)
             each = {}
             for rank in ranks:
-                self.bound(buff, rank, buffer, first + size)
+                self._bound(buff, rank, buffer, first + size)
                 each[rank] = tuple((rank, buffer, first + k) for k in range(size))
-            found += self.switch(name, where, each, other and self.places(op, other))
+            found += self._switch(name, where, each, other and self._places(op, other))
         return found
 
-    def switch(
+    def _switch(
         self, name: str, where: str, each: dict[int, tuple[Place, ...]], mine: Any
     ) -> list[Action]:
         rank, found = self.gpu.rank, list[Action]()

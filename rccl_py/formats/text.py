@@ -17,8 +17,8 @@ from ..topology.formats.xml_tree import Element
 
 __all__ = ["clean", "json_of", "text_of", "xml_of"]
 
-_SIZE_LIMIT = 64 << 20  # bytes; plans for 64 ranks have some megabytes
-_ELEMENT_LIMIT = 600_000
+_SIZE_LIMIT = 16 << 20  # bytes; plans for 64 ranks have some two megabytes
+_ELEMENT_LIMIT = 250_000  # some 200 MB of objects; 64 ranks have some 25,000
 _DEPTH_LIMIT = 8  # algo, gpu, tb, step
 
 

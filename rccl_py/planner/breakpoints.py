@@ -23,7 +23,7 @@ from ..links import PROTOCOLS
 from ..units import format_bandwidth, format_time
 from .ranking import Option
 
-__all__ = ["NOISE", "Range", "breakpoint_lines", "ranges", "sizes_between"]
+__all__ = ["NOISE", "Range", "about", "breakpoint_lines", "ranges", "sizes_between"]
 
 NOISE = 0.01
 """A choice this much slower than the fastest is kept rather than changed for a while."""
@@ -149,7 +149,7 @@ def _crossing(one: _Line, two: _Line, blocks: int, low: float, high: float) -> f
     return high
 
 
-def _about(size: float) -> str:
+def about(size: float) -> str:
     """Return a size to three digits: 5243000 -> ``"5M"``, 1500 -> ``"1.46K"``."""
     for power, unit in ((4, "T"), (3, "G"), (2, "M"), (1, "K")):
         if size >= 1024**power:
@@ -165,6 +165,6 @@ def breakpoint_lines(found: Sequence[Range]) -> Iterator[str]:
         if r.loses:
             said += f"; up to {r.loses:.1%} slower than changing back"
         yield (
-            f"  {_about(r.lo):>10} {_about(r.hi):>10}  {r.algorithm:<24} "
+            f"  {about(r.lo):>10} {about(r.hi):>10}  {r.algorithm:<24} "
             f"{r.protocol:<7} {r.pieces:>6}  {said}"
         )

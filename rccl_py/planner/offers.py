@@ -8,23 +8,27 @@ not from what was asked before. Knows no policy and no wording of plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..algorithms import Algorithm, Recipe
+from ..algorithms import Algorithm, Part, Recipe
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import Outline, Phase
 from ..timing import Loads, profile
 from ..units import format_time
 from .floors import PIECES, Floor, Limits, Machine, limits_of
+from .mixing import mixes
 from .plan import Candidate
 from .ranking import Option, Timed
 from .repeat import Told, in_pieces, told
 
-__all__ = ["Offers", "Priced"]
+__all__ = ["Made", "Offers", "Priced"]
+
+Made = tuple[Algorithm, str, Callable[[int], Recipe]]
+"""An algorithm made for the machine: its row, a name of its own, the recipe by pieces."""
 
 _FEW = 1 << 11  # rows of a schedule that is built rather than thought about
 _MANY = 1 << 16  # rows of one that is built only where it may save more than
@@ -44,6 +48,7 @@ class _Built:
     """The options of one algorithm that were built. parts: what one piece of it consists of."""
 
     one: Option
+    recipe: Callable[[int], Recipe]
     pieces: dict[int, Option]
     limits: Limits
     parts: Told | None
@@ -55,7 +60,8 @@ class Offers:
     """The options of one collective (and root) on one machine.
 
     algorithms: those that can be done here, in the order in which equals are preferred. recipe:
-    what the fabric tells a generator, by pieces. loads: what earlier options routed.
+    what the fabric tells a generator, by pieces. loads: what earlier options routed. mix: the row
+    that puts two algorithms side by side, None where that is not wanted.
     """
 
     fabric: Fabric
@@ -63,20 +69,44 @@ class Offers:
     recipe: Callable[[int], Recipe]
     loads: Loads
     machine: Machine
+    mix: Algorithm | None = None
+    mixed: dict[tuple[Part, ...], Option] = field(default_factory=dict)
     built: dict[str, _Built] = field(default_factory=dict)
 
-    def priced(self, block: float, protocols: Sequence[str], always: Sequence[str] = ()) -> Priced:
-        """Return the options for blocks of `block` bytes that may be the fastest, and `always`."""
+    def priced(
+        self,
+        block: float,
+        protocols: Sequence[str],
+        always: Sequence[str] = (),
+        more: Callable[[Timed], Iterable[Made]] = lambda _: (),
+    ) -> Priced:
+        """Return the options for blocks of `block` bytes that may be the fastest, and `always`.
+
+        more(best): algorithms made for this machine, where the best option so far asks for them.
+        """
         found = _Search(self, block, always)
         for floor, number, algorithm, mine in self._in_order(block, protocols):
             if self._is_skipped(algorithm, floor, found.best) and algorithm.name not in always:
                 found.leave(algorithm.name, floor)
                 continue
-            found.add(self._one(algorithm), number, 1, mine)
+            found.add(
+                self._one(algorithm, algorithm.name, self.recipe), algorithm.name, number, mine
+            )
             if not self._is_small(algorithm):
-                found.more(algorithm, number, mine)  # while what it consists of is at hand
+                found.more(number)  # while what it consists of is at hand
                 self._forget()
         found.rest()
+        self._forget()
+        made = more(min(found.timed, key=lambda t: t[:2])) if found.timed else ()
+        for number, (row, name, recipe) in enumerate(made, len(self.algorithms) + 1):
+            mine = [p for p in protocols if p in row.protocols]
+            found.add(self._one(row, name, recipe), name, number, mine)
+            found.more(number)
+            self._forget()
+        if self.mix is not None and found.timed:
+            for protocol, parts in mixes(found.timed, block):
+                option = self._mixed(self.mix, parts)
+                found.price(option, len(self.algorithms), 0, [protocol])
         self._forget()
         return Priced(found.timed, found.left_out)
 
@@ -108,34 +138,46 @@ class Offers:
             return False
         return floor.seconds > best * (1 - _HARDLY * (self._rows(algorithm) > _MANY))
 
-    def _one(self, algorithm: Algorithm) -> Option:
-        """Return an algorithm's option of one piece."""
-        if algorithm.name not in self.built:
+    def _one(self, row: Algorithm, name: str, recipe_of: Callable[[int], Recipe]) -> Option:
+        """Return an algorithm's option of one piece. name: what it is known by here."""
+        if name not in self.built:
             memo: dict[str, list[Phase]] = {}
-            schedule = algorithm.build(replace(self.recipe(1), memo=memo))
-            parts = told(schedule) if self._most(algorithm) > 1 else None
+            recipe = replace(recipe_of(1), memo=memo)
+            schedule = row.build(recipe)
+            parts = told(schedule) if self._most(row) > 1 else None
             same = schedule if parts is None else in_pieces(parts, schedule, 1)
             made = profile(same, self.fabric, self.loads)
-            option = Option(algorithm, 1, schedule, made)
-            self.built[algorithm.name] = _Built(option, {1: option}, limits_of(made), parts, memo)
-        return self.built[algorithm.name].one
+            option = Option(row, 1, schedule, made, recipe)
+            self.built[name] = _Built(option, recipe_of, {1: option}, limits_of(made), parts, memo)
+        return self.built[name].one
 
     def _most(self, algorithm: Algorithm) -> int:
         return 1 if self.fabric.nranks == 1 else algorithm.pieces
 
-    def _of_pieces(self, algorithm: Algorithm, pieces: int) -> Option:
-        """Return an algorithm's option of several pieces: only the first one is routed."""
-        known = self.built[algorithm.name]
+    def _of_pieces(self, name: str, pieces: int) -> Option:
+        """Return an option of several pieces of what is known by a name: one piece is routed."""
+        known = self.built[name]
         if pieces not in known.pieces:
-            schedule = algorithm.build(replace(self.recipe(pieces), memo=known.memo))
+            row = known.one.algorithm
+            recipe = replace(known.recipe(pieces), memo=known.memo)
+            schedule = row.build(recipe)
             same = schedule
             if known.parts is None and isinstance(known.one.schedule.phases, Outline):
                 known.parts = told(known.one.schedule)
             if known.parts is not None:
                 same = in_pieces(known.parts, schedule, pieces)
             made = profile(same, self.fabric, self.loads)
-            known.pieces[pieces] = Option(algorithm, pieces, schedule, made)
+            known.pieces[pieces] = Option(row, pieces, schedule, made, recipe)
         return known.pieces[pieces]
+
+    def _mixed(self, row: Algorithm, parts: tuple[Part, ...]) -> Option:
+        """Return the option that does each share by its algorithm."""
+        if parts not in self.mixed:
+            recipe = replace(self.recipe(1), mix=parts)
+            schedule = row.build(recipe)
+            made = profile(schedule, self.fabric, self.loads)
+            self.mixed[parts] = Option(row, max(p.pieces for p in parts), schedule, made, recipe)
+        return self.mixed[parts]
 
     def _forget(self) -> None:
         """Let go of rows: they are made again if a schedule runs; of all options they are the peak.
@@ -148,6 +190,17 @@ class Offers:
         self.loads.forget_objects()
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Pieces of an algorithm that are not priced yet, and the s they take at least."""
+
+    least: float
+    number: int
+    pieces: int
+    name: str
+    protocols: list[str]
+
+
 class _Search:
     """What is known of one call while its options are looked through."""
 
@@ -156,41 +209,44 @@ class _Search:
         self.best = np.inf
         self.timed: list[Timed] = []
         self.left_out: list[Candidate] = []
-        self.waiting: list[tuple[float, int, int, Algorithm, list[str]]] = []
+        self.waiting: list[_Waiting] = []
 
     def leave(self, name: str, floor: Floor) -> None:
         """Leave an algorithm unbuilt."""
         self.left_out.append(Candidate(name, "", 0, 0, np.inf, _unbuilt(floor, self.best)))
 
-    def add(self, option: Option, number: int, k: int, protocols: list[str]) -> None:
-        """Price an option; that of one piece puts those of several on the list."""
+    def price(self, option: Option, number: int, k: int, protocols: Sequence[str]) -> None:
+        """Price an option. number, k: of equals the lower is preferred."""
         for p in protocols:
             seconds = float(option.profile.seconds(self.block, PROTOCOLS[p]))
             self.timed.append((seconds, number * 128 + k, option, p))
             self.best = min(self.best, seconds)
-        if k > 1:
-            return
-        limits = self.offers.built[option.algorithm.name].limits
+
+    def add(self, option: Option, name: str, number: int, protocols: list[str]) -> None:
+        """Price an option of one piece, and put those of several on the list."""
+        self.price(option, number, 1, protocols)
+        limits = self.offers.built[name].limits
         for pieces in PIECES[1:]:
             if pieces <= self.offers._most(option.algorithm):
                 least = min(limits.least(self.block, pieces, PROTOCOLS[p]) for p in protocols)
-                self.waiting.append((least, number, pieces, option.algorithm, protocols))
+                self.waiting.append(_Waiting(least, number, pieces, name, protocols))
 
-    def more(self, algorithm: Algorithm, number: int, protocols: list[str]) -> None:
+    def more(self, number: int) -> None:
         """Price the other numbers of pieces of one algorithm, now."""
-        mine = [w for w in self.waiting if w[1] == number]
-        self.waiting = [w for w in self.waiting if w[1] != number]
+        mine = [w for w in self.waiting if w.number == number]
+        self.waiting = [w for w in self.waiting if w.number != number]
         self._price(mine)
 
     def rest(self) -> None:
         """Price what still waits, the most promising first."""
-        self._price(self.waiting)
+        waiting, self.waiting = self.waiting, []
+        self._price(waiting)
 
-    def _price(self, waiting: list[tuple[float, int, int, Algorithm, list[str]]]) -> None:
-        for least, number, pieces, algorithm, protocols in sorted(waiting, key=lambda w: w[:3]):
-            if least <= self.best or algorithm.name in self.always:
-                option = self.offers._of_pieces(algorithm, pieces)
-                self.add(option, number, pieces, protocols)
+    def _price(self, waiting: list[_Waiting]) -> None:
+        for w in sorted(waiting, key=lambda w: (w.least, w.number, w.pieces)):
+            if w.least <= self.best or w.name in self.always:
+                option = self.offers._of_pieces(w.name, w.pieces)
+                self.price(option, w.number, w.pieces, w.protocols)
 
 
 def _unbuilt(floor: Floor, best: float) -> str:

@@ -47,6 +47,7 @@ class Plan:
     from rank to rank (reduction inside switches, such as NVLS, is not modelled and may be).
     bottleneck: the chosen candidate's busiest link and for how long. channels: how many of a
     kernel's share the work, 0 for as many as it takes. policy: whose choice it is, "" for ours.
+    decided: which engine's times the choice goes by, and why.
     """
 
     collective: str
@@ -66,6 +67,7 @@ class Plan:
     recipe: Recipe
     channels: int = 0
     policy: str = ""
+    decided: str = "the estimate"
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -135,6 +137,15 @@ class Plan:
         return f"{name}: busy {format_time(line.busy)}, {line.busy / self.time:.0%} of the call"
 
     @property
+    def chosen(self) -> str:
+        """What is done, its time and busbw, as text."""
+        return (
+            f"{self.algorithm}/{self.protocol}, {self.nchannels} channel(s), "
+            f"{self.pieces} piece(s): {format_time(self.time)}, "
+            f"busbw {format_bandwidth(self.busbw)}"
+        )
+
+    @property
     def algbw(self) -> float:
         """rccl-tests' size over time, B/s."""
         return self.size / self.time
@@ -148,6 +159,20 @@ class Plan:
     def gap(self) -> float:
         """Predicted time over the lower bound."""
         return self.time / self.bound.seconds
+
+    @property
+    def share(self) -> float:
+        """The part of the best any algorithm could do here that the plan reaches, by its bound."""
+        return self.bound.seconds / self.time
+
+    @property
+    def made_of(self) -> str:
+        """The parts of a mix, ``"13/14 hier-direct-direct, 1/14 direct"``; else nothing."""
+        parts = self.recipe.mix if self.algorithm == "mix" else None
+        if not parts:
+            return ""
+        whole = sum(part.share for part in parts)
+        return ", ".join(f"{part.share}/{whole} {part.algorithm}" for part in parts)
 
     @cached_property
     def first_call(self) -> float:
@@ -176,9 +201,8 @@ class Plan:
         lines = [
             f"# {self.collective} of {format_size(self.size)} bytes on {fabric}, "
             f"{self.nranks} ranks",
-            f"chosen      {self.algorithm}/{self.protocol}, {self.nchannels} channel(s), "
-            f"{self.pieces} piece(s): {format_time(self.time)}, "
-            f"busbw {format_bandwidth(self.busbw)}",
+            f"chosen      {self.chosen}",
+            *([f"side by side {self.made_of}"] if self.made_of else []),
             f"lower bound {format_time(self.bound.seconds)} ({self.gap:.2f}x): {self.bound.cut}",
             f"bottleneck  {self.bottleneck}",
             f"first call  {format_time(self.first_call)} more with new buffers (registration)",

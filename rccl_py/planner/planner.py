@@ -6,6 +6,7 @@ Owns the choice. A candidate is (algorithm, protocol, channels, pieces). Profile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -23,13 +24,16 @@ from ..units import LARGEST
 from .bounds import Cuts, find_cuts, lower_bound
 from .breakpoints import Range, ranges, sizes_between
 from .floors import Machine
-from .offers import Offers
+from .given import AnySchedule, Given
+from .offers import Made, Offers
 from .plan import Candidate, Plan
 from .policies import Figures, Policy, policy_named
-from .ranking import Choice
+from .ranking import Choice, Timed
 from .restrict import allowed_algorithms, allowed_protocols
 from .rings import Rings, find_rings
 from .shape import Shape, nodes_of, shape_of
+from .synthesis import Synthesis
+from .verify import verified
 from .volumes import Places
 
 __all__ = ["Planner"]
@@ -38,8 +42,9 @@ _KEPT_PLANS = 512  # the same call again needs no planning
 _NEEDS = {
     "grid": "no torus joins these ranks",
     "tiers": "no levels of equal groups",
-    "forest": "no forest was synthesised for this machine",
-    "paths": "no paths were synthesised for this machine",
+    "forest": "no forest is synthesised",
+    "paths": "no paths are synthesised",
+    "mix": "no two algorithms side by side would use the links much better",
 }
 _ROWS = 1 << 18  # a schedule of more rows than this is not enumerated to plan with
 _ROWS_BLOCKS = 1 << 23  # collectives of n blocks a rank move n * n of them, whatever they do
@@ -50,7 +55,11 @@ class Planner:
 
     algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO. max_channels: the most
     rings or trees that are used side by side. policy: a library whose choices are taken instead of
-    the fastest ("nccl-2.30", "csv:FILE", ...; docs/policies.md).
+    the fastest ("nccl-2.30", "csv:FILE", ...; docs/policies.md). custom: schedules from outside the
+    registry (docs/custom.md), candidates like all others; custom_first: taken wherever they fit.
+    synthesise: whether algorithms are made for this machine where the others leave more than 5% of
+    the optimum: "auto" (few ranks, some seconds at most, kept on disk), "always" or True, "never"
+    or False. verify: ask the clock about the first three before one is taken.
     """
 
     def __init__(
@@ -60,6 +69,11 @@ class Planner:
         proto: str | None = None,
         max_channels: int | None = None,
         policy: str | Policy | None = None,
+        custom: Sequence[AnySchedule] = (),
+        *,
+        custom_first: bool = False,
+        synthesise: str | bool = "auto",
+        verify: bool = False,
     ) -> None:
         if not isinstance(fabric, Fabric):
             raise InvalidArgument(
@@ -72,6 +86,9 @@ class Planner:
         self.fabric = fabric
         self._algo, self._proto, self._channels = algo, proto, max_channels
         self._loads = Loads(fabric)
+        self._given = Given.of(fabric, custom, custom_first, self._loads, self.recipe)
+        self._verify = verify
+        self._synthesis = Synthesis.of(fabric, synthesise)
         self._plans: dict[tuple[str, float, int, str], Plan] = {}
         self.policy: Policy | None = None
         if isinstance(policy, Policy):
@@ -192,7 +209,10 @@ class Planner:
             return "" if n & (n - 1) == 0 else "a number of ranks that is no power of two"
         if getattr(self.recipe(), need) is not None:
             return ""
-        why = {"grid": self.shape.no_grid, "tiers": self.shape.no_tiers}.get(need, "")
+        if need in ("forest", "paths"):
+            why = self._synthesis.why_not(need)
+        else:
+            why = {"grid": self.shape.no_grid, "tiers": self.shape.no_tiers}.get(need, "")
         return f"{_NEEDS[need]}: {why}" if why else _NEEDS[need]
 
     def _one_domain(self) -> bool:
@@ -204,13 +224,15 @@ class Planner:
         if key not in self._known:
             allowed = set(allowed_algorithms(self._algo, collective))
             rows = [a for a in algorithms_of(collective) if a.name in allowed]
+            rows += self._given.rows(collective)
             reasons = [self._unfit(a) for a in rows]
             fit = [a for a, why in zip(rows, reasons) if not why]
             unfit = [
                 Candidate(a.name, "", 0, 0, np.inf, why) for a, why in zip(rows, reasons) if why
             ]
             recipe = partial(self.recipe, root)
-            offers = Offers(self.fabric, fit, recipe, self._loads, self._machine)
+            mix = next((a for a in rows if a.needs == "mix"), None)
+            offers = Offers(self.fabric, fit, recipe, self._loads, self._machine, mix)
             self._known[key] = offers, unfit
         return self._known[key]
 
@@ -239,6 +261,9 @@ class Planner:
     def _plan(self, policy: Policy | None, collective: str, block: float, root: int) -> Plan:
         spec, n = COLLECTIVES[collective], self.fabric.nranks
         choice, others = self._choice(policy, collective, block, root)
+        decided = "the estimate"
+        if self._verify and choice.follows is None:
+            choice, decided = verified(choice, self.fabric)
         seconds, _, best, protocol = choice.taken
         size = spec.size(block, n)
         return Plan(
@@ -253,13 +278,20 @@ class Planner:
             best.pieces,
             seconds,
             best.schedule,
-            (*choice.ranked(self.fabric), *others),
+            self._candidates(choice, others),
             lower_bound(self.fabric, self.cuts, collective, size, root),
             best.profile,
-            self.recipe(root, best.pieces),
+            best.recipe or self.recipe(root, best.pieces),
             choice.channels,
             "" if policy is None else policy.name,
+            decided,
         )
+
+    def _candidates(self, choice: Choice, others: list[Candidate]) -> tuple[Candidate, ...]:
+        """Return the candidates that were timed, and then the others, each algorithm once."""
+        timed = choice.ranked(self.fabric)
+        names = {c.algorithm for c in timed}
+        return (*timed, *(c for c in others if c.algorithm not in names))
 
     def _choice(
         self, policy: Policy | None, collective: str, block: float, root: int
@@ -277,15 +309,38 @@ class Planner:
         pick = None
         if policy is not None:
             pick = policy.pick(self.figures(policy), collective, spec.size(block, n))
-        priced = offers.priced(block, protocols, () if pick is None else pick.stand_ins)
+        always = () if pick is None else pick.stand_ins
+        more = partial(self._made, collective, block, root)
+        priced = offers.priced(block, protocols, always, more)
         if not priced.timed:
             by = {a.name: f"only by {', '.join(a.protocols)}" for a in offers.algorithms}
             unfit = [*unfit, *(Candidate(name, "", 0, 0, np.inf, by[name]) for name in by)]
             self._nothing_left(collective, unfit, [])
-        choice = Choice(self.fabric.name, collective, block, priced.timed)
+        timed, left = self._given.priced(collective, block, root, protocols)
+        choice = Choice(self.fabric.name, collective, block, [*priced.timed, *timed])
         if policy is not None and pick is not None:
             choice = choice.following(policy.name, pick, self._channels)
-        return choice, [*priced.left_out, *unfit]
+        return self._given.chosen(choice, timed), [*left, *priced.left_out, *unfit]
+
+    def _made(self, collective: str, block: float, root: int, best: Timed) -> list[Made]:
+        """Return what is synthesised for a call of which the registry's best is `best`."""
+        rows = [
+            a
+            for a in algorithms_of(collective)
+            if a.needs in ("forest", "paths")
+            and a.name in allowed_algorithms(self._algo, collective)
+            and not self._synthesis.why_not(a.needs)
+        ]
+        size = COLLECTIVES[collective].size(block, self.fabric.nranks)
+        if not rows:
+            return []
+        bound = lower_bound(self.fabric, self.cuts, collective, size, root)
+        seconds, _, option, by = best
+        slot = block / option.profile.chunks
+        tail = float(option.profile.tail(slot, option.profile.wire(slot, PROTOCOLS[by])))
+        if not self._synthesis.is_worth(bound, seconds - tail):
+            return []
+        return list(self._synthesis.found(rows, self.recipe(root)))
 
     def breakpoints(
         self, collective: str, lo: float = 8, hi: float = 16 << 30, root: int = 0

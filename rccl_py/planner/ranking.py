@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, Recipe
 from ..errors import InvalidUsage
 from ..fabric import Fabric
 from ..links import PROTOCOLS
@@ -25,12 +25,13 @@ _EQUAL = 5e-4  # of a time, that is no difference
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """A schedule that can be timed for any size."""
+    """A schedule that can be timed for any size, and the recipe it was made by."""
 
     algorithm: Algorithm
     pieces: int
     schedule: Schedule
     profile: Profile
+    recipe: Recipe | None = None
 
 
 Timed = tuple[float, int, Option, str]
@@ -56,6 +57,7 @@ class Choice:
     follows: Timed | None = None
     channels: int = 0
     why: str = ""
+    asked: str = "what the policy picks"
 
     @property
     def taken(self) -> Timed:
@@ -130,7 +132,7 @@ class Choice:
     def _reason(self, entry: Timed, fabric: Fabric) -> str:
         seconds, _, option, protocol = entry
         if self.follows is not None and seconds < self.follows[0] * (1 - _EQUAL):
-            return f"{seconds / self.follows[0] - 1:.1%}: faster, but not what the policy picks"
+            return f"{seconds / self.follows[0] - 1:.1%}: faster, but not {self.asked}"
         lost = option.profile.outline(self.block, PROTOCOLS[protocol])
         return reason_lost(self._winner, lost, fabric)
 

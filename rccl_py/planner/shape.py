@@ -12,7 +12,8 @@ shape, or lost it by a fault, the shape says what is in the way::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,8 @@ from .torus import torus_grid
 
 __all__ = ["Level", "Shape", "nodes_of", "shape_of"]
 
-_PAIRS = 4096  # routes that are looked at to see how wide a level is
+_PAIRS = 4096  # ranks of a torus of nodes
+_SOURCES, _TARGETS = 4096, 8  # ranks whose routes show how wide a level is
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +52,21 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """levels: from the innermost to the outermost; empty where groups are not equal.
-
-    tiers: int32[g_L, ..., g_0], the ranks by level, and grid: int32[d_0, ...], the ranks in a
+    """tiers: int32[g_L, ..., g_0], the ranks by level, and grid: int32[d_0, ...], the ranks in a
     torus; None where there are none: no_tiers and no_grid then say why.
     """
 
-    levels: tuple[Level, ...]
+    fabric: Fabric
     tiers: I32 | None
     grid: I32 | None
     no_tiers: str = ""
     no_grid: str = ""
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels, from the innermost to the outermost; empty where groups are not equal."""
+        order, sizes, names, why = _nested(self.fabric)
+        return () if why else _levels(self.fabric, order, sizes, names, self.grid)
 
     def __str__(self) -> str:
         text = ", ".join(map(str, self.levels)) or self.no_tiers
@@ -70,19 +76,17 @@ class Shape:
 def shape_of(fabric: Fabric) -> Shape:
     """Return the shape of a fabric."""
     grid, no_grid = _grid(fabric)
-    order, sizes, names, no_tiers = _nested(fabric)
-    if no_tiers:
-        return Shape((), None, grid, no_tiers, no_grid)
-    levels = _levels(fabric, order, sizes, names, grid)
-    if len(sizes) < 2:
-        return Shape(levels, None, grid, "one level only", no_grid)
-    return Shape(levels, order.reshape(sizes[::-1]).astype(np.int32), grid, "", no_grid)
+    order, sizes, _, no_tiers = _nested(fabric)
+    if no_tiers or len(sizes) < 2:
+        return Shape(fabric, None, grid, no_tiers or "one level only", no_grid)
+    return Shape(fabric, order.reshape(sizes[::-1]).astype(np.int32), grid, "", no_grid)
 
 
 def nodes_of(fabric: Fabric) -> I32 | None:
     """Return the ranks of each scale-up domain, or group of one, in order: int32[N, g].
 
-    None where they are uneven. Nodes stand in the order of their first rank.
+    None where they are uneven. Nodes stand in the order of their first rank, ranks in that of
+    their accelerators.
     """
     node = fabric.node
     if (node == node[0]).all():
@@ -91,24 +95,24 @@ def nodes_of(fabric: Fabric) -> I32 | None:
     sizes = sizes[sizes > 0]
     if (sizes != sizes[0]).any():
         return None
-    order, _ = _sorted_by([node])
+    order = _sorted_by(fabric, [node])
     return order.astype(np.int32).reshape(-1, sizes[0])
 
 
 # ---- levels ---------------------------------------------------------------------------------
 
 
-def _sorted_by(keys: list[npt.NDArray[np.integer]]) -> tuple[I64, list[I64]]:
-    """Return ranks ordered by nested keys, the outermost first, and each key renumbered.
+def _sorted_by(fabric: Fabric, keys: list[npt.NDArray[np.integer]]) -> I64:
+    """Return ranks ordered by nested keys, the outermost first.
 
-    Groups of a key stand in the order of their first rank.
+    Groups of a key stand in the order of their first rank, ranks of a node as its accelerators do:
+    so those in one place of their nodes, which share a rail, are in one place here.
     """
     numbers = []
     for key in keys:
         _, first, own = np.unique(key, return_index=True, return_inverse=True)
         numbers.append(first[own.ravel()])
-    ranks = np.arange(len(keys[0]))
-    return np.lexsort((ranks, *numbers[::-1])), numbers
+    return np.lexsort((fabric.local, *numbers[::-1]))
 
 
 def _nested(fabric: Fabric) -> tuple[I64, list[int], list[str], str]:
@@ -131,7 +135,7 @@ def _nested(fabric: Fabric) -> tuple[I64, list[int], list[str], str]:
         kept.append(name)
         chosen.append(key)
     if chosen:
-        order, _ = _sorted_by(chosen[::-1])
+        order = _sorted_by(fabric, chosen[::-1])
     return order, sizes, kept, ""
 
 
@@ -159,7 +163,7 @@ _PLURAL = {"leaf": "leaves"}
 def _coarser(key: npt.NDArray[np.integer], inner: npt.NDArray[np.integer]) -> bool:
     """Return whether every inner part lies in one part of `key`."""
     both = np.unique(np.stack([inner, key]), axis=1)
-    return len(np.unique(both[0])) == both.shape[1]
+    return bool(len(np.unique(both[0])) == both.shape[1])
 
 
 def _levels(
@@ -202,30 +206,43 @@ def _kind(fabric: Fabric, at: I64, innermost: bool, one_node: bool) -> tuple[str
     return ("irregular" if "router" in getattr(fabric.wiring, "parts", {}) else "switch"), ()
 
 
+def _some(ranks: I64, most: int) -> I64:
+    """Return at most so many of some ranks, spread over them."""
+    return ranks[np.linspace(0, len(ranks) - 1, min(len(ranks), most)).astype(np.int64)]
+
+
 def _leaving(fabric: Fabric, at: I64, inside: int) -> float:
     """Return the B/s by which a rank of the first part leaves it, all of its ranks at once.
 
-    Each sends to a few ranks of the other parts, one after another: links those routes use, at the
-    place where they are narrowest for them.
+    What the links at the narrowest place on the way out carry together: links out of accelerators,
+    or NICs' cables, or a tier of switches that all routes pass.
     """
-    others = at[inside:]
+    part, others = at[:inside], at[inside:]
     if not len(others):
         return 0.0
-    few = at[: min(inside, 64)]
-    each = min(len(others), max(_PAIRS // len(few), 1))
-    picked = others[np.linspace(0, len(others) - 1, each).astype(np.int64)]
-    src, dst = np.repeat(few, each), np.tile(picked, len(few))
-    routes = fabric.routes(*_columns(src, dst))
-    load = np.bincount(routes.link, routes.share, fabric.nlinks)
-    used = np.flatnonzero(load)
-    if not len(used):
-        return 0.0
-    # A link that all of one rank's routes share bounds it; parallel ones add up.
-    first = routes.row < each  # of the first rank
-    own = np.unique(routes.link[first])
-    whole = np.bincount(routes.link[first], routes.share[first], fabric.nlinks)[own]
-    width = float(whole.sum() and (fabric.bandwidth[own] / whole).min() * each)
-    return min(width, float((fabric.bandwidth[used] / load[used]).min() * each))
+    node = int(fabric.node[part[0]])
+    if (fabric.node[at] == node).all():
+        domain, local = fabric.domains[int(fabric.kind[node])], fabric.local[part]
+        leaves = domain.joins & np.isin(domain.tail, local) & ~np.isin(domain.head, local)
+        return float(domain.bandwidth[leaves].sum()) / inside
+    src, dst = _some(part, _SOURCES), _some(others, _TARGETS)
+    wiring = fabric.wiring
+    if wiring is not None and not wiring.bundled:
+        fabric = replace(fabric, wiring=wiring.sprayed)
+    routes = fabric.routes(*_columns(np.repeat(src, len(dst)), np.tile(dst, len(src))))
+    used = np.unique(routes.link)
+    cables, ports = fabric.cables, fabric.ports
+    nics = used[(used >= cables) & (used < cables + ports)]
+    width = float(fabric.bandwidth[nics].sum()) * inside / len(src)
+    if fabric.wiring is not None and fabric.wiring.bundled:
+        wired = used[used >= cables + 2 * ports]
+        layer = fabric.wiring.layer[wired - cables - 2 * ports]
+        for number in np.unique(layer[(layer >= 0) & (layer % 2 == 0)]).tolist():
+            links = wired[layer == number]
+            crossing = np.bincount(routes.link, routes.share, fabric.nlinks)[links].sum()
+            if crossing >= len(src) * len(dst) * (1 - 1e-9):
+                width = min(width, float(fabric.bandwidth[links].sum()))
+    return width / inside
 
 
 # ---- tori -----------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def _messages(schedule: Schedule, most: int) -> tuple[int, int]:
         for move in phase.moves:
             rows = move.rows
             if id(rows) not in seen:
-                seen[id(rows)] = rows, int(np.count_nonzero(rows.src != rows.dst))
+                seen[id(rows)] = rows, int(((rows.src != rows.dst) * rows.times).sum())
             found = seen[id(rows)][1]
             every, distinct = every + found * phase.steps, distinct + found
         if distinct > most:

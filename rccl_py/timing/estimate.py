@@ -174,7 +174,7 @@ def own_of(phase: Phase, schedule: Schedule) -> float:
 
     Handing on all of the output is no copy: it is reduced into, or sent from where it is.
     """
-    most = max(float(np.bincount(m.rows.src, weights=m.rows.count).max()) for m in phase.moves)
+    most = max(float(np.bincount(m.rows.src, weights=m.rows.total).max()) for m in phase.moves)
     return most if most < schedule.layout.outputs * schedule.layout.chunks else 0.0
 
 
@@ -298,7 +298,7 @@ class _Parts:
 
 
 def _count(phase: Phase) -> int:
-    return sum(len(move.rows.src) for move in phase.moves)
+    return sum(move.rows.size for move in phase.moves)
 
 
 def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> Profile:

@@ -81,7 +81,7 @@ def work(nranks: int, phase: Phase) -> Work:
         return _with_switched(nranks, phase)
     src, dst, count, op = (
         np.concatenate([getattr(m.rows, c) for m in phase.moves])
-        for c in ("src", "dst", "count", "op")
+        for c in ("src", "dst", "total", "op")
     )
     reduces = op == REDUCE
     total: F64 = np.asarray(np.bincount(src, weights=count, minlength=nranks), dtype=np.float64)
@@ -93,7 +93,7 @@ def work(nranks: int, phase: Phase) -> Work:
     target = added
     if len(phase.moves) > 1:  # posted together: into the same slots
         every = [m.rows for m in phase.moves]
-        into = [np.bincount(r.dst, r.count * (r.op == REDUCE), nranks) for r in every]
+        into = [np.bincount(r.dst, r.total * (r.op == REDUCE), nranks) for r in every]
         target = reduce(np.maximum, np.asarray(into, dtype=np.float64))
     return Work(total + 2.0 * target, added)
 
@@ -107,9 +107,9 @@ def _with_switched(nranks: int, phase: Phase) -> Work:
         if r.switched:
             total += _switched(nranks, r, fan)
             continue
-        total += np.bincount(r.src, weights=r.count, minlength=nranks)
-        total += np.bincount(r.dst, weights=r.count * ~reduces, minlength=nranks)
-        into = np.bincount(r.dst, weights=r.count * reduces, minlength=nranks)
+        total += np.bincount(r.src, weights=r.total, minlength=nranks)
+        total += np.bincount(r.dst, weights=r.total * ~reduces, minlength=nranks)
+        into = np.bincount(r.dst, weights=r.total * reduces, minlength=nranks)
         target, added = np.maximum(target, 2.0 * into), added + into
     return Work(total + target, added)
 
@@ -127,10 +127,10 @@ def _switched(nranks: int, r: Rows, fan: I64) -> F64:
     The rank at the switched end of a fan of f rows is in all of them, and has 1 / f of its share in
     each: read to be handed in, and written as the sum or as its own copy.
     """
-    part = 2.0 * r.count / np.abs(fan)
+    part = 2.0 * r.total / np.abs(fan)
     adds = r.op == REDUCE
-    sent = np.bincount(r.src, weights=np.where(adds, r.count, part), minlength=nranks)
-    got = np.bincount(r.dst, weights=np.where(adds, part, r.count), minlength=nranks)
+    sent = np.bincount(r.src, weights=np.where(adds, r.total, part), minlength=nranks)
+    got = np.bincount(r.dst, weights=np.where(adds, part, r.total), minlength=nranks)
     return np.asarray(sent + got, dtype=np.float64)
 
 

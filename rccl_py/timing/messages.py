@@ -59,7 +59,7 @@ def messages(phase: Phase) -> Messages:
     """
     every = [m.rows for m in phase.moves]
     src, dst = (np.concatenate([getattr(r, end) for r in every]) for end in ("src", "dst"))
-    count = np.concatenate([r.count for r in every]).astype(np.int64)
+    count = np.concatenate([r.total for r in every])
     fan = fans(phase, src, dst)
     if len(src) < 2:
         return Messages(src, dst, count, fan)
@@ -93,9 +93,11 @@ def fans(phase: Phase, src: I32, dst: I32) -> I64:
         [m.rows.switched for m in phase.moves], [len(m.rows.src) for m in phase.moves]
     )
     adds = np.concatenate([m.rows.op for m in phase.moves]) == REDUCE
+    every = [np.broadcast_to(m.rows.times, m.rows.src.shape) for m in phase.moves]
+    times = np.concatenate(every)
     for which, end, sign in ((switched & adds, dst, -1), (switched & ~adds, src, 1)):
         if which.any():
-            found[which] = sign * np.bincount(end[which])[end[which]]
+            found[which] = sign * np.bincount(end[which], times[which])[end[which]]
     return found
 
 
@@ -147,7 +149,7 @@ def last_of(phase: Phase, nranks: int) -> float:
     sender[into] = src
     if (sender[into] != src).any():
         return 0.0
-    count = np.concatenate([r.count for r in rows])[far]
+    count = np.concatenate([r.total for r in rows])[far]
     return float(np.bincount(dst[far], weights=count, minlength=1).max())
 
 

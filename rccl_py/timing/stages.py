@@ -172,7 +172,7 @@ def _stage(fabric: Fabric, phase: Phase, part: float) -> Stage:
     every = [m.rows for m in phase.moves]
     src, dst, count, channel = (
         np.concatenate([np.asarray(getattr(r, c), dtype=np.int64) for r in every])
-        for c in ("src", "dst", "count", "channel")
+        for c in ("src", "dst", "total", "channel")
     )
     fan, far, n = fans(phase, src, dst), src != dst, fabric.nranks
     # One message a channel and pair of ends; adding up, handing on, serving many stay apart.

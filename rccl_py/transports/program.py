@@ -60,7 +60,7 @@ class Program:
     @cached_property
     def stream(self) -> Iterable[Step]:
         """The steps in order: kept where they are few, made anew each time where they are many."""
-        rows = sum(p.steps * len(m.rows.src) for p in self.schedule.phases() for m in p.moves)
+        rows = sum(p.steps * m.rows.size for p in self.schedule.phases() for m in p.moves)
         return list(self.schedule) if rows <= _KEPT_ROWS else self.schedule
 
     @cached_property

@@ -1,25 +1,26 @@
 """The plan of an exchange of unequal parts: candidates, their times, the bound and its port.
 
-Owns the choice and its result. The ways to do it are in rccl_py.algorithms (balanced, uneven); their
-times come from the engines, by the shape of their rounds: bytes as slots.
+Owns the choice and its result. The ways to do it are in rccl_py.algorithms (balanced, uneven);
+their times come from the engines, by the shape of their rounds: bytes as slots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from ...algorithms.balanced import Doors, balanced, direct, greedy, staged
+from ...algorithms.balanced import balanced, direct, greedy, staged
 from ...algorithms.uneven import Exchange, Parcels, Trips, checked_counts, exchange_of
 from ...arguments import text
 from ...errors import InvalidArgument
 from ...fabric import F64, I64, Fabric
 from ...links import PROTOCOLS
-from ...schedule import Layout, Phase, Schedule, at, rows
-from ...timing import Timeline, profile, timed
+from ...schedule import I32, Layout, Phase, Schedule, at, rows
+from ...timing import Busy, Cost, Timeline, profile, timed
 from ...units import format_time
 from .doors import Port, busiest_port, doors_of
 from .hops import Hops, hops_of
@@ -40,7 +41,7 @@ _UNITS = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class UnevenCandidate:
-    """One way to do it. seconds: predicted, infinite where it was not timed; reason: why it lost."""
+    """One way to do it. seconds: predicted, infinite if it was not timed; reason: why it lost."""
 
     algorithm: str
     protocol: str
@@ -74,10 +75,22 @@ class UnevenPlan:
         """The part of the time that the bound does not explain: 0 to 1."""
         return 1.0 - self.bound / self.seconds if self.seconds > 0 else 0.0
 
+    @cached_property
+    def _shape(self) -> tuple[Schedule, float]:
+        return rounds_as_schedule(self.exchange, self.fabric.node)
+
+    @property
+    def cost(self) -> Cost:
+        """What it takes alone, for a timetable: until links are used, and each link's seconds."""
+        schedule, unit = self._shape
+        known, protocol = profile(schedule, self.fabric), PROTOCOLS[self.protocol]
+        wire = float((known.steps * known.wire(unit, protocol)).sum())
+        lead = max(self.seconds - wire, 0.0)
+        return Cost(self.seconds, lead, lambda: Busy.of(known.busy(unit, protocol)))
+
     def timeline(self, engine: str = "auto", *, detail: bool = False) -> Timeline:
         """Return when its rounds run, by any engine (rccl_py.timing.engines)."""
-        node = np.unique(self.fabric.node, return_inverse=True)[1]
-        schedule, unit = rounds_as_schedule(self.exchange, node)
+        schedule, unit = self._shape
         return timed(
             schedule, self.fabric, unit, PROTOCOLS[self.protocol], engine=engine, detail=detail
         )
@@ -225,7 +238,7 @@ def _bare(hops: Hops, fabric: Fabric) -> Hops:
 
 
 def relayed(counts: I64, ways: Ways, pieces: int = 1) -> Exchange:
-    """Return the exchange along `ways`, found for these counts, in pieces a hop behind each other."""
+    """Return the exchange along `ways`, found for these counts; pieces are a hop apart."""
     n = len(counts)
     order = sorted(range(len(ways.ways)), key=lambda k: (ways.ways[k][0], ways.ways[k][-1], k))
     every = [ways.ways[k] for k in order]
@@ -268,10 +281,10 @@ def _tighter(fabric: Fabric, port: Port, ways: Ways | None) -> Port:
 # ---- time -----------------------------------------------------------------------------------
 
 
-def rounds_as_schedule(exchange: Exchange, unit: I64) -> tuple[Schedule, float]:
+def rounds_as_schedule(exchange: Exchange, node: I32) -> tuple[Schedule, float]:
     """Return a schedule that engines time as the exchange, and the bytes of its block.
 
-    unit : int64[n], the node of each rank: what crosses nodes is told apart from what does not, as
+    node : int32[n], of each rank: what crosses nodes is told apart from what does not, as
     kernels of their own. Rows have the ends and bytes of the rounds' messages; slots mean nothing,
     so it cannot be run.
     """
@@ -281,18 +294,18 @@ def rounds_as_schedule(exchange: Exchange, unit: I64) -> tuple[Schedule, float]:
     mine, ranks = np.flatnonzero(own), np.arange(n)
     kept = rows(ranks[mine], ranks[mine], count=own[mine])
     phases = [Phase((at(kept, 0, 0),))] if len(mine) else []
-    phases += [p for r in exchange.rounds if (p := _phase(r, n, unit, grain)) is not None]
+    phases += [p for r in exchange.rounds if (p := _phase(r, n, node, grain)) is not None]
     layout = Layout(1, 1, int(own.max(initial=0)) + 1)
     return Schedule("alltoall", exchange.algorithm, n, 0, layout, 1, lambda: iter(phases)), float(
         grain
     )
 
 
-def _phase(parcels: Parcels, n: int, unit: I64, grain: int) -> Phase | None:
+def _phase(parcels: Parcels, n: int, node: I32, grain: int) -> Phase | None:
     """Return the phase of one round: everything between the same two ranks is one message."""
     key = parcels.src.astype(np.int64) * n + parcels.dst
     parts = []
-    near = unit[parcels.src] == unit[parcels.dst]
+    near = node[parcels.src] == node[parcels.dst]
     for which in (near & (parcels.src != parcels.dst), ~near):
         if not which.any():
             continue
@@ -315,8 +328,7 @@ def _engine(exchange: Exchange) -> str:
 
 def _fastest(exchange: Exchange, fabric: Fabric, protocols: Sequence[str]) -> tuple[float, str]:
     """Return (seconds, protocol) of the fastest protocol."""
-    node = np.unique(fabric.node, return_inverse=True)[1]
-    schedule, unit = rounds_as_schedule(exchange, node)
+    schedule, unit = rounds_as_schedule(exchange, fabric.node)
     if exchange.apart:
         times = [
             (timed(schedule, fabric, unit, PROTOCOLS[p], engine="clock").seconds, p)

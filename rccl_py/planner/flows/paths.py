@@ -91,7 +91,7 @@ def _rounded(part: F64, pair: I64, total: int) -> I64:
 
 def _packed(ways: Sequence[tuple[int, ...]], shares: I64, total: int) -> Paths:
     """Return the ways that carry something as Paths."""
-    used = np.flatnonzero(shares)
+    used = np.flatnonzero(shares).tolist()
     lengths = [len(ways[k]) for k in used]
     rank = np.array([r for k in used for r in ways[k]], dtype=np.int32)
     ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

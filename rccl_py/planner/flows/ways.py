@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ LOOSE = 5e-3
 MEAN = 0.7
 """How far the prices that ask for ways stay with the best known ones (P. Wentges, "Weighted
 Dantzig-Wolfe decomposition", Int. Trans. Operational Research 4, 1997)."""
-WARM = 24
-"""Rounds without a program before the first (on MI250X boxes more save no programs)."""
+WARM = 12
+"""Rounds without a program before the first: more cost more than the programs they save."""
 ROUNDS = 60
 """Programs solved at most; then what is known is returned with its bound."""
 
@@ -168,7 +169,7 @@ class _Known:
         """Return the cost of each way on each resource: sparse [nresources, ways]."""
         from scipy.sparse import csc_array
 
-        row = [self.hops.number[a, b] for way in self.ways for a, b in zip(way, way[1:])]
+        row = [self.hops.number[a, b] for way in self.ways for a, b in pairwise(way)]
         ptr = np.cumsum([0, *(len(way) - 1 for way in self.ways)])
         shape = len(self.hops.src), len(self.ways)
         used = csc_array((np.ones(len(row)), np.array(row, dtype=np.int64), ptr), shape=shape)
@@ -218,6 +219,8 @@ class _Known:
         """Return what goes on each way so that no resource takes over `most` s: fewest hops."""
         from scipy.optimize import linprog
 
+        if self.scale * self.unit <= most:  # the first ways, which have the fewest hops there are
+            return np.append(self.demand, np.zeros(len(self.ways) - len(self.pairs))) * self.unit
         cost = self._columns().tocsr()
         belongs, used = self._constraints(cost)
         lengths = np.array([len(way) - 1.0 for way in self.ways])

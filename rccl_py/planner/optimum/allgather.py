@@ -22,15 +22,20 @@ from ...fabric.symmetry import Symmetry, symmetry
 from .cuts import Bools, Optimum, groups, leaving
 from .flows import Network
 
-__all__ = ["allgather", "reduce_scatter"]
+__all__ = ["allgather", "converging", "reduce_scatter"]
 
 _SINKS = 400  # sinks that are asked; a machine of more orbits is bounded by the cuts looked at
 _WORK = 40_000_000  # edges of all flow problems together: some seconds
 _BETTER = 1 + 1e-12
 
 
-def allgather(graph: Graph, alike: Symmetry | None = None) -> Optimum:
-    """Return the optimum of allgather. alike: the symmetry of the graph, where it is known."""
+def allgather(graph: Graph, alike: Symmetry | None = None, *, closed: bool = False) -> Optimum:
+    """Return the optimum of allgather. alike: the symmetry of the graph, where it is known.
+
+    closed: look at no cuts but single ranks and the groups the graph's nests name. Of a machine
+    of equal parts of equal parts these are all that count: what must enter k parts of a kind grows
+    no faster with k than what can, so one part, or all but one, decides.
+    """
     n = graph.nranks
     best, inside = 0.0, np.ones(graph.nvertices, dtype=bool)
     for group in groups(graph):
@@ -45,19 +50,25 @@ def allgather(graph: Graph, alike: Symmetry | None = None) -> Optimum:
                 best, inside = float(held[k] / width[k]), group.inside(k) ^ away
     if not best:
         return Optimum(graph, np.inf, True, "all ranks are at one vertex")
+    if closed:
+        return _of(graph, inside, False, "one rank, or one part of each kind")
     alike = alike or symmetry(graph)
     sinks, exact = alike.rank_orbits, True
     if len(sinks) > _SINKS or len(sinks) * len(graph.tail) > _WORK:
         sinks, exact = sinks[:0], False
     for sink in sinks.tolist():
-        inside = _worse(alike, sink, inside)
-    held = int(graph.weight[inside].sum())
-    width = leaving(graph, inside)
+        inside = converging(alike, sink, inside)
     how = f"a smallest cut for each of {len(sinks)} sorts of rank" if exact else "the cuts tried"
-    return Optimum(graph, width * n / held, exact, how, inside, held / n, width)
+    return _of(graph, inside, exact, how)
 
 
-def _worse(alike: Symmetry, sink: int, inside: Bools) -> Bools:
+def _of(graph: Graph, inside: Bools, exact: bool, how: str) -> Optimum:
+    """Return what a set says: its ranks' blocks must leave it."""
+    share, width = float(graph.weight[inside].sum()) / graph.nranks, leaving(graph, inside)
+    return Optimum(graph, width / share, exact, how, inside, share, width)
+
+
+def converging(alike: Symmetry, sink: int, inside: Bools) -> Bools:
     """Return the set that bounds what `sink` can get in, `inside` where no other is worse."""
     small = around(alike, sink)
     graph, net = small.graph, Network.of(small.graph)
@@ -90,13 +101,13 @@ def _apart(graph: Graph, inside: Bools) -> Optimum:
     return Optimum(graph, 0.0, True, "nothing leaves the set", inside, held / graph.nranks, 0.0)
 
 
-def reduce_scatter(graph: Graph, alike: Symmetry | None = None) -> Optimum:
+def reduce_scatter(graph: Graph, alike: Symmetry | None = None, *, closed: bool = False) -> Optimum:
     """Return the optimum of reduce_scatter: what must leave a set, the other ranks take."""
     turned = graph.reversed()
     if graph.mirrored:
-        found = allgather(graph, alike)
+        found = allgather(graph, alike, closed=closed)
     else:
-        # Orbits stay: an automorphism keeps a graph and its reverse.
-        found = allgather(turned, None if alike is None else replace(alike, graph=turned))
+        known = None if alike is None else alike.of(turned)
+        found = allgather(turned, known, closed=closed)
     inside = None if found.inside is None else ~found.inside
     return replace(found, graph=graph, inside=inside)

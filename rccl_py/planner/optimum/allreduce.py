@@ -18,7 +18,7 @@ which hold all ranks each is entered, and left, by all but its own, so what ente
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,13 +27,16 @@ from ...fabric.graph import Graph
 from ...fabric.symmetry import Symmetry, symmetry
 from .allgather import allgather, reduce_scatter
 from .cuts import Bools, Groups, Optimum, grouped, groups, leaving
-from .programs import Program, View, view
+from .programs import Program, View, effort, view
 
 __all__ = ["Allreduce", "allreduce"]
 
 _VARIABLES = 6_000  # some second of HiGHS
+_EFFORT = 8_000_000  # of finding the views, as alltoall's
 _IMAGES = 4_096  # vertices times images of a set that are looked at
 _SAME = 1e-9
+_WORTH = 1e-9
+_NEAR = 1e-7  # HiGHS's tolerance
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,34 +55,40 @@ class Allreduce:
 
 
 def allreduce(graph: Graph, alike: Symmetry | None = None, *, in_network: bool = False,
-              variables: int = _VARIABLES) -> Allreduce:  # fmt: skip
+              closed: bool = False, variables: int = _VARIABLES) -> Allreduce:  # fmt: skip
     """Return the optimum of allreduce.
 
-    in_network: the switches that can (graph.adds) add up and multicast. variables: of the largest
+    in_network: the switches that can (graph.adds) add up and multicast. closed: only cuts and
+    partitions the graph names, as allgather's. variables: of the largest
     program that is solved; beyond it the bound is by cuts, and not exact.
     """
-    alike = alike or symmetry(graph)
-    spread, gathered = allgather(graph, alike), reduce_scatter(graph, alike)
+    if not closed:
+        alike = alike or symmetry(graph)
+    spread = allgather(graph, alike, closed=closed)
+    gathered = reduce_scatter(graph, alike, closed=closed)
     if not np.isfinite(spread.rate) or not spread.rate:
         return _even(spread, spread, gathered)
     in_network = in_network and bool(graph.adds.any())
     bound = _bounded(graph, alike, (spread, gathered), in_network)
     both = 1.0 / (1.0 / spread.rate + 1.0 / gathered.rate)
     if spread.exact and gathered.exact and both >= bound.rate * (1 - _SAME):
-        how = f"reduce_scatter and allgather reach it; {bound.how}"
-        return _even(_exactly(bound, both, how), spread, gathered)
-    sinks = alike.rank_orbits
-    if len(sinks) * len(graph.tail) <= 50 * variables:
-        views = [view(graph, alike, int(v)) for v in sinks]
+        return _even(replace(bound, rate=both, exact=True), spread, gathered)
+    if alike is None or closed:
+        return _even(bound, spread, gathered)
+    if effort(alike) <= _EFFORT:
+        views = [view(graph, alike, int(v)) for v in alike.rank_orbits]
         if sum(len(v.tail) for v in views) * 2 <= variables:
             found = _solved(graph, alike, views, in_network)
             if found is not None:
-                return found
+                return (
+                    found if found.reached < bound.rate * (1 - _NEAR) else _cut_named(found, bound)
+                )
     return _even(bound, spread, gathered)
 
 
-def _exactly(bound: Optimum, rate: float, how: str) -> Optimum:
-    return Optimum(bound.graph, rate, True, how, bound.inside, bound.share, bound.capacity)
+def _cut_named(found: Allreduce, bound: Optimum) -> Allreduce:
+    """Return the answer of the program with the bound it meets, which has a cut to name."""
+    return replace(found, optimum=replace(bound, exact=True))
 
 
 def _even(optimum: Optimum, spread: Optimum, gathered: Optimum) -> Allreduce:
@@ -93,7 +102,7 @@ def _even(optimum: Optimum, spread: Optimum, gathered: Optimum) -> Allreduce:
                      graph.capacity * (1 - part))  # fmt: skip
 
 
-def _bounded(graph: Graph, alike: Symmetry, halves: tuple[Optimum, Optimum],
+def _bounded(graph: Graph, alike: Symmetry | None, halves: tuple[Optimum, Optimum],
              in_network: bool) -> Optimum:  # fmt: skip
     """Return the least bound by cuts and by partitions."""
     found = []
@@ -103,17 +112,35 @@ def _bounded(graph: Graph, alike: Symmetry, halves: tuple[Optimum, Optimum],
             k = int(width.argmin())
             found.append(_cut(graph, group.inside(k) ^ away))
     found += [_cut(graph, half.inside) for half in halves if half.inside is not None]
-    for part in [*known, *_images(graph, alike, halves[0])]:
-        left = (part.label < 0) & ((graph.weight > 0) | (graph.adds if in_network else False))
-        if part.ranks.sum() < graph.nranks or left.any() or len(part.ranks) < 2:
-            continue
-        width = min(float(part.into.sum()), float(part.out.sum()))
-        count = len(part.ranks)
-        inside = ~part.inside(int(part.into.argmin()))
-        how = f"{count} x {part.name}: each is entered by all but its own, and left by it"
-        found.append(Optimum(graph, width / (2 * (count - 1)), False, how, inside,
-                             2.0 * (count - 1), width))  # fmt: skip
-    return min(found, key=lambda one: one.rate)
+    found += [one for part in known if (one := _parted(graph, part, in_network)) is not None]
+    best = min(found, key=lambda one: one.rate)
+    both = 1.0 / (1.0 / halves[0].rate + 1.0 / halves[1].rate)
+    if alike is None or both >= best.rate * (1 - _SAME):
+        return best
+    images = _images(graph, alike, halves[0])
+    more = [one for part in images if (one := _parted(graph, part, in_network)) is not None]
+    return min([best, *more], key=lambda one: one.rate)
+
+
+def _parted(graph: Graph, part: Groups, in_network: bool) -> Optimum | None:
+    """Return the bound of groups that hold all ranks, None where it is none.
+
+    Of what is outside them only switches that forward may be left, which take in what they let out.
+    """
+    left = (part.label < 0) & ((graph.weight > 0) | (graph.adds if in_network else False))
+    count = len(part.ranks)
+    if part.ranks.sum() < graph.nranks or left.any() or count < 2:
+        return None
+    share = 2.0 * (count - 1)
+    width, ends, verb = min(
+        (float(part.into.sum()), graph.head, "entered"),
+        (float(part.out.sum()), graph.tail, "left"),
+        key=lambda way: way[0],
+    )
+    one, two = part.label[graph.tail], part.label[graph.head]
+    full = (one != two) & (part.label[ends] >= 0)
+    how = f"the {count} {part.name}s together are {verb}"
+    return Optimum(graph, width / share, False, how, None, share, width, full)
 
 
 def _cut(graph: Graph, inside: Bools) -> Optimum:
@@ -138,16 +165,14 @@ def _images(graph: Graph, alike: Symmetry, spread: Optimum) -> list[Groups]:
         if (label[one] >= 0).any():
             return []
         label[one] = k
-    return [grouped(graph, "set of ranks that are alike", label)]
+    return [grouped(graph, "like set of ranks", label)]
 
 
 def _solved(graph: Graph, alike: Symmetry, views: list[View], in_network: bool) -> Allreduce | None:
     """Return the answer of the program, one flow each way for each view."""
     scale = float(graph.capacity.max())
     orbits, first, orbit = np.unique(alike.edge_orbit, return_index=True, return_inverse=True)
-    ranks, at, kind = np.unique(
-        alike.vertex_orbit[graph.rank], return_index=True, return_inverse=True
-    )
+    ranks, kind = np.unique(alike.vertex_orbit[graph.rank], return_inverse=True)
     program, count = Program(), len(orbits)
     total = program.add(1)
     own = program.add(len(ranks))  # x of one rank of each orbit
@@ -162,12 +187,14 @@ def _solved(graph: Graph, alike: Symmetry, views: list[View], in_network: bool) 
     for seen in views:
         for part, sign in zip(split, (1.0, -1.0)):
             _flow(program, graph, seen, part, own, kind, sign)
-    found = program.solve(total)
-    if found is None:
+    answer = program.solve(total)
+    if answer is None:
         return None
+    found, worth = answer
     rate = float(found[total]) * scale
     how = "the linear program of reduce and broadcast trees"
-    optimum = Optimum(graph, rate, True, how)
+    full = worth[row : row + count] > _WORTH
+    optimum = Optimum(graph, rate, True, how, full=full[orbit])
     roots = found[own + kind] / max(float(found[total]), 1e-300)
     a, b = (found[part + orbit] * scale for part in split)
     return Allreduce(optimum, rate, roots, a, b)

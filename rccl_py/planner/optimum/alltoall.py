@@ -12,7 +12,6 @@ The bound that needs no program: k ranks send the n - k others k (n - k) f over 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +19,14 @@ import numpy as np
 from ...fabric import F64, I64
 from ...fabric.graph import Graph
 from ...fabric.symmetry import Symmetry, symmetry
-from .cuts import Optimum, groups
-from .programs import Program, View, view
+from .cuts import Bools, Optimum, groups
+from .programs import Program, View, effort, view
 
 __all__ = ["Alltoall", "alltoall"]
 
 _VARIABLES = 12_000
-_EDGES = 400_000  # edges of all views together that are looked at
+_WORTH = 1e-9
+_EFFORT = 8_000_000  # of finding the views: edges, and those between vertices that have no copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +38,14 @@ class Alltoall:
     """
 
     optimum: Optimum
-    alike: Symmetry
+    alike: Symmetry | None
     sources: I64
     flows: F64 | None
     of: I64
 
     def flow(self, vertex: int) -> F64 | None:
         """Return what the ranks at `vertex` send on every edge: float64[m] B/s."""
-        if self.flows is None:
+        if self.flows is None or self.alike is None:
             return None
         graph, perm = self.alike.graph, self.alike.image(vertex)
         key = graph.tail.astype(np.int64) * graph.nvertices + graph.head
@@ -55,16 +55,22 @@ class Alltoall:
         return found
 
 
-def alltoall(graph: Graph, alike: Symmetry | None = None,
+def alltoall(graph: Graph, alike: Symmetry | None = None, *, closed: bool = False,
              variables: int = _VARIABLES) -> Alltoall:  # fmt: skip
-    """Return the optimum of alltoall. variables: of the largest program that is solved."""
+    """Return the optimum of alltoall.
+
+    closed: by the cuts the graph names only. variables: of the largest program that is solved.
+    """
+    if closed:
+        none = np.zeros(0, dtype=np.int64)
+        return Alltoall(_bounded(graph), None, none, None, none)
     alike = alike or symmetry(graph)
     sources = alike.rank_orbits
     of = np.full(graph.nvertices, -1)
     held = np.flatnonzero(graph.weight > 0)
     of[held] = np.searchsorted(sources, alike.vertex_orbit[held])
     bound = _bounded(graph)
-    if bound.rate in (0.0, np.inf) or len(sources) * len(graph.tail) > _EDGES:
+    if bound.rate in (0.0, np.inf) or effort(alike) > _EFFORT:
         return Alltoall(bound, alike, sources, None, of)
     views = [view(graph, alike, int(v)) for v in sources]
     solved = None
@@ -72,8 +78,8 @@ def alltoall(graph: Graph, alike: Symmetry | None = None,
         solved = _solved(graph, alike, views)
     if solved is None:
         return Alltoall(bound, alike, sources, None, of)
-    rate, flows = solved
-    exact = Optimum(graph, rate, True, "the linear program of concurrent flows")
+    rate, flows, full = solved
+    exact = Optimum(graph, rate, True, "the linear program of concurrent flows", full=full)
     if rate >= bound.rate * (1 - 1e-7):  # HiGHS's tolerance
         exact = Optimum(graph, bound.rate, True, bound.how, bound.inside, bound.share,
                         bound.capacity)  # fmt: skip
@@ -89,13 +95,14 @@ def _bounded(graph: Graph) -> Optimum:
             k = int((width / share).argmin())
             rate = float(width[k] / share[k])
             if rate < best.rate:
-                best = Optimum(graph, rate, False, "a set sends what the others take",
-                               group.inside(k) ^ away, float(share[k]), float(width[k]))  # fmt: skip
+                how, inside = "a set sends what the others take", group.inside(k) ^ away
+                best = Optimum(graph, rate, False, how, inside, float(share[k]), float(width[k]))
     return best
 
 
-def _solved(graph: Graph, alike: Symmetry, views: list[View]) -> tuple[float, F64] | None:
-    """Return the rate and what the source of each view sends on every edge."""
+def _solved(graph: Graph, alike: Symmetry,
+            views: list[View]) -> tuple[float, F64, Bools] | None:  # fmt: skip
+    """Return the rate, what the source of each view sends on every edge, and the full edges."""
     scale = float(graph.capacity.max())
     orbits, first, members = np.unique(alike.edge_orbit, return_index=True, return_counts=True)
     program, n = Program(), graph.nranks
@@ -115,14 +122,13 @@ def _solved(graph: Graph, alike: Symmetry, views: list[View]) -> tuple[float, F6
         sources = int(alike_sources.sum())
         program.put(limit + seen.orbit, flow + np.arange(len(seen.tail)),
                     sources / members[seen.orbit], equal=False)  # fmt: skip
-    found = program.solve(aim)
-    if found is None:
+    answer = program.solve(aim)
+    if answer is None:
         return None
+    found, worth = answer
     spread: list[F64] = [
-        seen.spread(found[flow : flow + len(seen.tail)]) * scale
-        for seen, flow in zip(views, flows)
+        seen.spread(found[flow : flow + len(seen.tail)]) * scale for seen, flow in zip(views, flows)
     ]
-    return float(found[aim]) * scale, np.stack(spread)
-
-
-Flows = Callable[[int], F64 | None]
+    orbit = np.searchsorted(orbits, alike.edge_orbit)
+    full = worth[limit : limit + len(orbits)] > _WORTH
+    return float(found[aim]) * scale, np.stack(spread), full[orbit]

@@ -27,7 +27,8 @@ class Optimum:
     share: the part of the size that must leave the vertices `inside` (bool[V]), over `capacity`
     B/s; rate is capacity / share where `exact` is by a cut. exact: whether a schedule reaches the
     rate; else it is the best bound that was found. how: what shows it, for people. inside is None
-    where no cut says so, but a linear program (and share and capacity are 0).
+    where no one cut says so: then full, bool[m], are the edges whose capacity it depends on, share
+    of the size over `capacity` for several sets together, and 0 where a linear program says so.
     """
 
     graph: Graph
@@ -37,6 +38,7 @@ class Optimum:
     inside: Bools | None = None
     share: float = 0.0
     capacity: float = 0.0
+    full: Bools | None = None
 
     @property
     def ranks(self) -> int:
@@ -79,6 +81,7 @@ def groups(graph: Graph) -> list[Groups]:
     """Return the single ranks, and the groups of every nest that hold some ranks but not all."""
     single = np.where(graph.weight > 0, np.arange(graph.nvertices), -1)
     named = [("rank", single), *((nest.name, nest.unit) for nest in graph.nests)]
+    named += list(graph.sides)
     found = [grouped(graph, name, label) for name, label in named]
     return [g for g in found if len(g.ranks)]
 
@@ -91,9 +94,9 @@ def grouped(graph: Graph, name: str, unit: I64) -> Groups:
     number[good] = np.arange(len(good))
     label = number[unit]
     one, two = label[graph.tail], label[graph.head]
-    across = one != two
+    rate = np.where(one != two, graph.capacity, 0.0)  # of what stays inside nothing counts
     out, into = (
-        np.bincount(ends[across & (ends >= 0)], graph.capacity[across & (ends >= 0)], len(good))
+        np.bincount(ends[ends >= 0], rate[ends >= 0], len(good)).astype(np.float64)
         for ends in (one, two)
     )
     return Groups(name, label, held[good], out, into)

@@ -2,21 +2,123 @@
 
 Owns which cut bounds each. A broadcast sends all to every rank: the narrowest cut between the root
 and any rank (Edmonds, "Edge-disjoint branchings", 1973). A gather brings every rank's own to the
-root: k of n ranks send k / n of the size over what leaves them, one flow from all of them.
+root: k of n ranks send k / n of the size over what leaves them, one flow from all of them. Reduce
+and scatter are those two with every edge turned round. Roots that are alike have the same optimum:
+it is found for one, and its cut is moved to the other.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 
 from ...fabric.graph import Graph
-from ...fabric.symmetry import Symmetry, symmetry
+from ...fabric.quotient import around
+from ...fabric.symmetry import Symmetry, stabiliser, symmetry
 from .allgather import converging
-from .cuts import Optimum, leaving
+from .cuts import Bools, Optimum, groups, leaving
 from .flows import Network
-from .programs import merged_from
 
 __all__ = ["broadcast", "gather", "reduce", "scatter"]
+
+_SINKS = 400
+_TRIED = "the cuts tried"
+
+
+def broadcast(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
+              closed: bool = False) -> Optimum:  # fmt: skip
+    """Return the optimum of broadcast from a rank. closed: by the cuts the graph names only."""
+    if not (graph.weight[np.arange(graph.nvertices) != graph.rank[root]] > 0).any():
+        return Optimum(graph, np.inf, True, "all ranks are at one vertex")
+    if closed:
+        inside, best = _leaving_least(graph, int(graph.rank[root]))
+        return Optimum(graph, best, False, _TRIED, inside, 1.0, best)
+    alike = alike or symmetry(graph)
+    source = int(alike.vertex_orbit[graph.rank[root]])
+    inside, best = _leaving_least(graph, source)
+    held = stabiliser(alike, source)
+    sinks = [int(v) for v in held.rank_orbits if v != source]
+    exact = len(sinks) <= _SINKS
+    for sink in sinks if exact else []:
+        small = around(held, sink)
+        ends = (int(small.label[v]) for v in (source, sink))
+        width, found = Network.of(small.graph).largest(*ends)
+        if width < best * (1 - 1e-12):
+            best, inside = width, found[small.label]
+    how = f"a smallest cut for each of {len(sinks)} sorts of rank" if exact else _TRIED
+    inside = _moved(alike, int(graph.rank[root]), inside)
+    return Optimum(graph, best, exact, how, inside, 1.0, best)
+
+
+def _leaving_least(graph: Graph, source: int) -> tuple[Bools, float]:
+    """Return the set with `source` inside and not all ranks that least leaves, of those named."""
+    inside = np.zeros(graph.nvertices, dtype=bool)
+    inside[source] = True
+    best = leaving(graph, inside)
+    for group in groups(graph):
+        own = np.arange(len(group.ranks)) == group.label[source]
+        for width, away in ((np.where(own, group.out, np.inf), False),
+                            (np.where(own, np.inf, group.into), True)):  # fmt: skip
+            k = int(width.argmin())
+            if width[k] < best:
+                best, inside = float(width[k]), group.inside(k) ^ away
+    return inside, best
+
+
+def _moved(alike: Symmetry, vertex: int, inside: Bools) -> Bools:
+    """Return a set around the vertex that names an orbit as one around `vertex`."""
+    if alike.vertex_orbit[vertex] == vertex:
+        return inside
+    found = np.zeros_like(inside)
+    found[alike.image(vertex)] = inside
+    return found
+
+
+def gather(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
+           closed: bool = False) -> Optimum:  # fmt: skip
+    """Return the optimum of gather to a rank. closed: by the cuts the graph names only."""
+    alike = alike if closed else alike or symmetry(graph)
+    own = int(graph.rank[root])
+    sink, n = own if alike is None else int(alike.vertex_orbit[own]), graph.nranks
+    inside = np.ones(graph.nvertices, dtype=bool)
+    inside[sink] = False
+    if not (graph.weight[inside] > 0).any():
+        return Optimum(graph, np.inf, True, "all ranks are at one vertex")
+    for nest in graph.nests:
+        near = (nest.unit == nest.unit[sink]) & (nest.unit[sink] >= 0)
+        inside = _worse(graph, inside, ~near)
+    if leaving(graph, inside) and alike is not None:
+        inside = _moved(alike, own, converging(stabiliser(alike, sink), sink, inside))
+    share, width = float(graph.weight[inside].sum()) / n, leaving(graph, inside)
+    how = _TRIED if alike is None else "a smallest cut around the root"
+    return Optimum(graph, width / share, alike is not None, how, inside, share, width)
+
+
+def _worse(graph: Graph, one: Bools, two: Bools) -> Bools:
+    """Return the set whose ranks take longer to leave it; the first where nothing must leave."""
+    held = [float(graph.weight[inside].sum()) for inside in (one, two)]
+    rates = [leaving(graph, inside) for inside in (one, two)]
+    return two if held[1] * rates[0] > held[0] * rates[1] else one
+
+
+def _turned(graph: Graph, found: Optimum) -> Optimum:
+    """Return what was found on the graph turned round as what it says of the graph itself."""
+    inside = None if found.inside is None else ~found.inside
+    return replace(found, graph=graph, inside=inside)
+
+
+def reduce(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
+           closed: bool = False) -> Optimum:  # fmt: skip
+    """Return the optimum of reduce to a rank."""
+    turned = graph.reversed()
+    known = None if alike is None else alike.of(turned)
+    return _turned(graph, broadcast(turned, root, known, closed=closed))
+
+
+def scatter(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
+            closed: bool = False) -> Optimum:  # fmt: skip
+    """Return the optimum of scatter from a rank."""
+    turned = graph.reversed()
+    known = None if alike is None else alike.of(turned)
+    return _turned(graph, gather(turned, root, known, closed=closed))

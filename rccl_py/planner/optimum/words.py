@@ -6,8 +6,6 @@ to tell what a link is.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from ...fabric import I64, Fabric
@@ -22,7 +20,10 @@ def words(optimum: Optimum, fabric: Fabric | None = None) -> str:
     """Return what limits a collective, from the side of the cut that has fewer ranks."""
     inside, graph = optimum.inside, optimum.graph
     if inside is None:
-        return optimum.how
+        if optimum.full is None:
+            return optimum.how
+        links = _counted(graph, optimum.full, fabric)
+        return f"{optimum.how} by {links}" if optimum.share else f"{optimum.how}: {links} are full"
     outside = optimum.graph.nranks - optimum.ranks
     leaves = optimum.ranks <= outside
     ranks = np.flatnonzero((inside if leaves else ~inside)[graph.rank])
@@ -36,13 +37,13 @@ def words(optimum: Optimum, fabric: Fabric | None = None) -> str:
 
 def who(graph: Graph, ranks: I64) -> tuple[str, bool]:
     """Return the name of a set of ranks, and whether it is several."""
-    for nest in graph.nests[::-1]:
-        unit = nest.unit[graph.rank]
+    for name, label in (*graph.sides, *((nest.name, nest.unit) for nest in graph.nests[::-1])):
+        unit = label[graph.rank]
         own = np.unique(unit[ranks])
         if own[0] >= 0 and np.isin(unit, own).sum() == len(ranks):
             if len(own) == 1:
-                return f"{nest.name} {own[0]} ({numbers(ranks)})", False
-            return f"{len(own)} {nest.name}s ({numbers(ranks)})", True
+                return f"{name} {own[0]} ({numbers(ranks)})", False
+            return f"{len(own)} {name}s ({numbers(ranks)})", True
     return numbers(ranks), len(ranks) > 1
 
 
@@ -58,20 +59,54 @@ def numbers(ranks: I64) -> str:
 
 def through(graph: Graph, inside: Bools, fabric: Fabric | None) -> str:
     """Return what leaves a set: ``"8 NICs of 50 GB/s and 2 links of 16 GB/s"``."""
-    found: Counter[tuple[str, str]] = Counter()
-    for edge in np.flatnonzero(inside[graph.tail] & ~inside[graph.head]).tolist():
-        links = graph.links_of(edge)
-        count = max(len(links), 1)
-        kind = "link" if fabric is None else _kind(fabric, int(links[0]))
-        found[kind, format_bandwidth(float(graph.capacity[edge]) / count)] += count
-    parts = [
-        f"{count} {kind}{'s' * (count > 1)} of {rate}"
-        for (kind, rate), count in found.most_common()
-    ]
+    return _counted(graph, inside[graph.tail] & ~inside[graph.head], fabric)
+
+
+def _counted(graph: Graph, edges: Bools, fabric: Fabric | None) -> str:
+    """Return how many links of each kind and speed some edges (bool[m]) are."""
+    at = np.flatnonzero(edges)
+    count = np.diff(graph.ptr)[at]
+    rates, rate = np.unique(
+        np.round(graph.capacity[at] / np.maximum(count, 1), 3), return_inverse=True
+    )
+    kinds, kind = ["link"], np.zeros(len(at), dtype=np.int64)
+    if fabric is not None and len(at):
+        kinds, kind = _kinds(fabric, graph.links[graph.ptr[at]])
+    sorts, sort = np.unique(kind * len(rates) + rate, return_inverse=True)
+    found = np.bincount(sort, np.maximum(count, 1)).astype(np.int64)
+    parts = []
+    for k in np.argsort(-found, kind="stable").tolist():
+        what, speed = divmod(int(sorts[k]), len(rates))
+        several = "s" if found[k] > 1 else ""
+        parts.append(
+            f"{found[k]} {kinds[what]}{several} of {format_bandwidth(float(rates[speed]))}"
+        )
     return " and ".join(parts[:3]) + (" and others" if len(parts) > 3 else "") or "nothing"
 
 
-def _kind(fabric: Fabric, link: int) -> str:
-    if link < fabric.cables:
-        return "link"
-    return "NIC" if link < fabric.cables + 2 * fabric.ports else "network link"
+def _kinds(fabric: Fabric, link: I64) -> tuple[list[str], I64]:
+    """Return words for links, and which of them each link of the fabric is."""
+    names = ["NIC", "network link"]
+    kind = (link >= fabric.cables + 2 * fabric.ports).astype(np.int64)
+    own = np.flatnonzero(link < fabric.cables)
+    node = np.searchsorted(fabric.first_link, link[own], side="right") - 1
+    for number, domain in enumerate(fabric.domains):
+        media = sorted(set(domain.media))
+        code = np.array([media.index(name) for name in domain.media], dtype=np.int64)
+        at = np.flatnonzero(fabric.kind[node] == number)
+        if len(at):
+            words_of = [_MEDIA.get(name, "link") for name in media]
+            new = [word for word in dict.fromkeys(words_of) if word not in names]
+            names += new
+            table = np.array([names.index(word) for word in words_of])
+            kind[own[at]] = table[code[link[own[at]] - fabric.first_link[node[at]]]]
+    return names, kind
+
+
+_MEDIA = {
+    "xgmi": "xGMI link",
+    "nvlink": "NVLink",
+    "ualink": "UALink",
+    "pci": "PCI link",
+    "cpu": "socket link",
+}

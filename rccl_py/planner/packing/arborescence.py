@@ -40,7 +40,8 @@ def centred(parents: Ints) -> I32:
 
 def _rerooted(parents: I32, root: int) -> I32:
     """Return the tree with the edges from `root` up turned around."""
-    tree, at, above = parents.copy(), root, -1
+    tree: I32 = parents.copy()
+    at, above = root, -1
     while at >= 0:
         tree[at], at, above = above, int(parents[at]), at
     return tree
@@ -85,10 +86,11 @@ def cheapest(price: F64, root: int) -> I32:
     every = np.arange(n)
     tails, heads = tail[parent, every], head[parent, every]
     for opening in reversed(done):
-        way, entered = int(opening.cycle[0]), (tails[opening.cycle[0]], heads[opening.cycle[0]])
+        one = opening.cycle[0]
+        entering = tails[one], heads[one]
         tails[opening.cycle], heads[opening.cycle] = opening.tail, opening.head
-        way = int(opening.holder[entered[1]])
-        tails[way], heads[way] = entered
+        entered = opening.holder[entering[1]]
+        tails[entered], heads[entered] = entering
     tails[root] = -1
     return np.asarray(tails, dtype=np.int32)
 

@@ -20,8 +20,10 @@ from .shares import shared
 from .symmetry import groups
 from .ways import Ways
 
-__all__ = ["Packed", "load_of", "packed"]
+__all__ = ["ALONE", "Packed", "load_of", "packed", "paired"]
 
+ALONE = 64
+"""Ranks up to which forests are searched for where no ranks are alike: a minute at worst."""
 _NEAR = 0.003  # of the seconds that fewer levels, or fewer moves, may cost
 _ROUNDING = 0.003  # of the seconds that whole shares may cost; more only where no number will do
 _FAR = 1.5  # times the seconds of the fastest: what is slower is not kept, however shallow
@@ -54,7 +56,7 @@ class _Found:
     def seconds(self) -> float:
         """The s the mix takes a byte: trees that share one share it with their images."""
         shared_by = len(self.images) if self.pool.problem.free else 1
-        return self.mix.seconds / shared_by
+        return self.mix.busy * self.pool.problem.ways.unit / shared_by
 
 
 def load_of(forest: Forest, ways: Ways, *, own: bool) -> F64:
@@ -69,6 +71,31 @@ def load_of(forest: Forest, ways: Ways, *, own: bool) -> F64:
     return np.asarray(ways.matrix.T @ used)
 
 
+def paired(down: Packed, up: Packed, ways: Ways) -> Packed:
+    """Return the forest that reduces along `up` and hands on along `down`, root by root.
+
+    Every tree of a root is cut where one of the other kind ends, so that a share goes up one tree
+    and down one. ways: the way down; those of `up` are the same, turned. It proves nothing (0).
+    """
+    one, two = down.forest, up.forest
+    sizes = [int(f.weights.sum()) // ways.n for f in (one, two)]  # shares of every root
+    parts: list[tuple[Ints, Ints, int]] = []
+    for root in range(ways.n):
+        mine = [np.flatnonzero(f.parents[:, root] < 0) for f in (one, two)]
+        ends = [np.cumsum(f.weights[m].astype(np.int64)) * s
+                for f, m, s in zip((one, two), mine, reversed(sizes))]  # fmt: skip
+        cuts = np.unique(np.concatenate([[0], *ends]))
+        at = [m[np.searchsorted(e, cuts[:-1], side="right")] for m, e in zip(mine, ends)]
+        parts.append((*at, np.diff(cuts)))
+    below, above, width = (np.concatenate(c) for c in zip(*parts))
+    weights = (width // np.gcd.reduce(width)).astype(np.int32)
+    forest = Forest(one.parents[below], weights, two.parents[above])
+    busy = load_of(forest, ways, own=False)
+    busy += load_of(Forest(two.parents[above], weights), ways.turned(), own=False)
+    depth = max(down.depth, up.depth)
+    return Packed(forest, float(busy.max()), 0.0, depth)
+
+
 def _proven(whole: Problem, prices: F64) -> float:
     """Return the s that prices of things, which add up to 1, prove for all roots."""
     price = whole.ways.priced(prices)
@@ -80,6 +107,8 @@ def _fastest(whole: Problem, order: Ints, *, moves: bool) -> _Found | None:
     """Return the fastest mix, of one rank's trees and their images where that loses nothing."""
     best, proof = None, 0.0
     for images in groups(whole.ways, order) if moves else [np.arange(whole.ways.n)[None, :]]:
+        if len(images) == 1 and whole.ways.n > ALONE:
+            continue
         together = whole.ways.over(images)
         roots = np.unique(images.min(axis=0)) if len(images) > 1 else whole.roots
         if not together.spans(None if moves else int(roots[0])):
@@ -88,7 +117,7 @@ def _fastest(whole: Problem, order: Ints, *, moves: bool) -> _Found | None:
         mix, bound = solved(pool, whole.ways.n)
         if mix is None:
             continue
-        found = _Found(images, pool, mix)
+        found, bound = _Found(images, pool, mix), bound * together.unit
         if len(images) > 1:
             bound = _proven(whole, together.spread(mix.prices))
         proof = max(proof, bound)
@@ -103,18 +132,18 @@ def _shallow(found: _Found) -> list[tuple[Mix, int]]:
     pool, n = found.pool, found.pool.problem.ways.n
     used = np.array(pool.depth)[found.mix.x > 1e-9]
     low, high, kept = _eccentric(pool.problem), int(used.max()), [(found.mix, int(used.max()))]
-    goal = found.mix.seconds * (1 + _NEAR)
+    goal = found.mix.busy * (1 + _NEAR)
     while low < high:
         depth = (low + high) // 2
         mix, _ = solved(pool, depth, goal)
-        if mix is not None and mix.seconds <= found.mix.seconds * _FAR:
+        if mix is not None and mix.busy <= found.mix.busy * _FAR:
             kept.append((mix, depth))
-        if mix is not None and mix.seconds <= goal:
+        if mix is not None and mix.busy <= goal:
             high = depth
         else:
             low = depth + 1
     kept.sort(key=lambda k: k[1])
-    last = next(k for k, (mix, _) in enumerate(kept) if mix.seconds <= goal)
+    last = next(k for k, (mix, _) in enumerate(kept) if mix.busy <= goal)
     return [k for k in kept[: last + 1] if k[1] < n]
 
 
@@ -132,15 +161,19 @@ def _whole(found: _Found, mix: Mix, depth: int, whole: Problem) -> Packed:
     """Return a mix as a forest: the flattest of those as fast, in whole shares, with all images."""
     pool, free = found.pool, whole.free
     which = pool.within(depth, mix)
-    flat = mixed(pool, which, mix.seconds * (1 + _NEAR / 5))
-    seconds = np.array([pool.seconds[t] for t in which])
+    flat = mixed(pool, which, mix.busy * (1 + _NEAR / 5))
+    used = flat.x > 0
+    used[: len(mix.x)] |= mix.x > 0
+    which = which[used[which]]
+    busy = np.array([pool.busy[t] for t in which])
     of = np.array([pool.of[t] for t in which])
-    most = max(_ALL_SHARES // len(found.images), _BLOCK_SHARES // 2) if free else _BLOCK_SHARES
-    enough = mix.seconds * (1 + _ROUNDING)
-    count, _ = shared(flat.x[which], seconds, of, most, enough)
+    own = not free and len(whole.roots) > 1
+    most = _BLOCK_SHARES if own else max(_ALL_SHARES // len(found.images), _BLOCK_SHARES // 2)
+    enough = mix.busy * (1 + _ROUNDING)
+    count, _ = shared(flat.x[which], busy, of, most, enough)
     trees = np.array([pool.parents[t] for t in which])[count > 0]
     forest = _imaged(trees, count[count > 0], found.images)
-    load = load_of(forest, whole.ways, own=not free and len(whole.roots) > 1)
+    load = load_of(forest, whole.ways, own=own)
     return Packed(forest, float(load.max()), found.proof, int(depths(forest.parents).max()))
 
 

@@ -28,13 +28,13 @@ from .ways import Ways
 
 __all__ = ["Mix", "Pool", "Problem", "mixed", "solved"]
 
-_ROUNDS = 60  # of new trees; the proof says how much is left
+_ROUNDS = 50  # of new trees; the proof says how much is left
 _ENOUGH = 0.001  # a mix this near to what is proven is not improved
 _TREND = 0.5  # how much of the best prices so far is kept in those tried next
 _FIRST, _FEW = 12, 100  # searches at first prices; where there are few classes
-_SLACKS = (1e-9, 1e-3)  # of a mean price, that hanging a rank higher may cost
-_STALL = 6  # rounds that must bring ...
-_LEAST = 0.003  # ... at least this, or the search ends
+_SLOPES = (0.01, 0.3)  # mean prices that a level is worth, to grow shallow trees
+_SLACKS = (1e-8, 1e-3)  # mean prices that hanging a rank higher may cost
+_STALL, _STALL_SHALLOW = (12, 0.001), (6, 0.003)  # rounds, and what they must bring to go on
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -56,32 +56,37 @@ class Problem:
 
 @dataclass(eq=False, slots=True)
 class Pool:
-    """Trees found so far: parents int32[n], of which class, seconds float64[L], depth."""
+    """Trees found so far: parents int32[n], of which class, how long a byte keeps each kind of
+    thing `busy`, float64[L] in units of the ways, depth, and by how many levels in all its edges
+    come later than the first.
+    """
 
     problem: Problem
     parents: list[Ints] = field(default_factory=list)
     of: list[int] = field(default_factory=list)
-    seconds: list[F64] = field(default_factory=list)
+    busy: list[F64] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
     known: set[tuple[int, bytes]] = field(default_factory=set)
 
-    def add(self, parents: Ints) -> bool:
-        """Add a tree unless it is there; return whether it was not."""
+    def add(self, parents: Ints) -> None:
+        """Add a tree unless it is there."""
         ways, n = self.problem.ways, self.problem.ways.n
         tree = (centred(parents) if self.problem.free else parents).astype(np.int32)
         root = int(tree.argmin())
         of = 0 if self.problem.free else int(np.flatnonzero(self.problem.roots == root)[0])
         key = of, tree.tobytes()
         if key in self.known:
-            return False
+            return
         self.known.add(key)
         child = np.flatnonzero(tree >= 0)
         used = np.asarray(ways.distinct[tree[child] * np.int64(n) + child].sum(axis=0))
         self.parents.append(tree)
         self.of.append(of)
-        self.seconds.append(used.ravel())
-        self.depth.append(int(depths(tree[None])[0].max()))
-        return True
+        self.busy.append(used.ravel())
+        depth = depths(tree[None])[0]
+        self.depth.append(int(depth.max()))
+        self.late.append(int(depth.sum()) - len(child))
 
     def within(self, deepest: int, last: Mix | None) -> Ints:
         """Return trees up to a depth that a program may want: of many, the best at the prices of
@@ -91,7 +96,7 @@ class Pool:
         kept = 4 * (self.problem.classes + self.problem.ways.distinct.shape[1]) + 100
         if last is None or len(which) <= kept:
             return which
-        each = np.array([self.seconds[t] for t in which]) @ last.prices
+        each = np.array([self.busy[t] for t in which]) @ last.prices
         each -= last.paid[np.array(self.of)[which]]
         each[last.x[which[which < len(last.x)]].nonzero()[0]] = -np.inf
         return np.sort(which[np.argsort(each, kind="stable")[:kept]])
@@ -99,31 +104,34 @@ class Pool:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Mix:
-    """A solution: x float64[T] by tree of the pool, seconds; prices float64[L] of the things, and
-    what each class pays, float64[c].
+    """A solution: x float64[T] by tree of the pool; how long the busiest kind of thing is `busy`
+    a byte, in units of the ways; prices float64[L] of the kinds, and what each class pays,
+    float64[c].
     """
 
     x: F64
-    seconds: float
+    busy: float
     prices: F64
     paid: F64
 
 
 def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix:
-    """Return the fastest mix of the trees `which`; given `most` s, the shallowest within them."""
+    """Return the fastest mix of the trees `which`; given the `most` it may be busy, the one
+    whose edges come earliest.
+    """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
-    table = np.array([pool.seconds[t] for t in which]).T
+    table = np.array([pool.busy[t] for t in which]).T
     unit = float(table.max(axis=0).mean())
     classes, of = pool.problem.classes, np.array([pool.of[t] for t in which])
     needed = csr_array((np.ones(len(which)), (of, np.arange(len(which)))),
                        (classes, len(which) + 1))  # fmt: skip
-    limits = csr_array(np.hstack([table / unit, -np.ones((len(table), 1))]))
+    limits = csr_array(np.hstack([np.round(table / unit, 12), -np.ones((len(table), 1))]))
     aim = np.zeros(len(which) + 1)
     aim[-1] = 1.0
     if np.isfinite(most):
-        aim[:-1] = np.array([pool.depth[t] for t in which], dtype=np.float64) ** 2
+        aim[:-1] = [pool.late[t] for t in which]
         aim[-1] = 0.0
     bounds = [(0, None)] * len(which) + [(0, most / unit)]
     found: Any = linprog(aim, limits, np.zeros(len(table)), needed, np.ones(classes), bounds,
@@ -146,40 +154,45 @@ class _Search:
     def offers(self, prices: F64) -> bool:
         """Add trees that are cheap at these prices; return whether one is new."""
         problem, n = self.pool.problem, self.pool.problem.ways.n
+        prices = np.round(prices, 12)  # so that other processors do not decide otherwise
         price = np.asarray(problem.ways.distinct @ prices).reshape(n, n)
         price[~problem.ways.joined] = np.inf
-        bulk = float(price[np.isfinite(price)].mean())
+        mean = float(price[problem.ways.joined].mean())
+        price = np.round(price / mean, 9)
         trees: list[Ints] = []
-        for slope in (0.01 * bulk, 0.3 * bulk):
+        for slope in _SLOPES:
             some, whole = grown(price, problem.roots, self.deepest, slope)
             trees += list(some[whole])
         if self.deepest >= n - 1:
             # Where trees are free any root finds the cheapest.
             roots = problem.roots[:1] if problem.free else problem.roots
             exact = np.array([cheapest(price, int(root)) for root in roots])
-            bound = float(priced(exact, price).sum())
+            bound = float(priced(exact, price).sum()) * mean
             if bound > self.proof:
                 self.proof, self.best = bound, prices
-            trees = [flattened(tree, price, 1e-9 * bulk) for tree in trees]
-            trees += [flattened(tree, price, slack * bulk) for tree in exact for slack in _SLACKS]
-        return any([self.pool.add(tree) for tree in trees])
+            trees = [flattened(tree, price, _SLACKS[0]) for tree in trees]
+            trees += [flattened(tree, price, slack) for tree in exact for slack in _SLACKS]
+        before = len(self.pool.of)
+        for tree in trees:
+            self.pool.add(tree)
+        return len(self.pool.of) > before
 
     def start(self) -> None:
         """Add trees at prices that grow with the load of those before."""
         prices, load = self.best, np.zeros(len(self.best))
         for _ in range(max(_FIRST, _FEW // self.pool.problem.classes)):
             before = len(self.pool.of)
-            self.offers(prices)
-            if len(self.pool.of) > before:
-                load += np.sum(self.pool.seconds[before:], axis=0)
+            if not self.offers(prices):
+                break
+            load += np.sum(self.pool.busy[before:], axis=0)
             prices = np.exp(3.0 * load / max(load.max(), 1e-300))
             prices /= prices.sum()
 
 
 def solved(pool: Pool, deepest: int, goal: float = 0.0) -> tuple[Mix | None, float]:
-    """Return the best mix of trees up to a depth, and the s below which no mix of any depth gets.
+    """Return the best mix of trees up to a depth, and what no mix of any depth is busy less than.
 
-    None where none are so shallow. The search ends at `goal` s, at the proof, or when new trees
+    None where none are so shallow. The search ends at `goal`, at the proof, or when new trees
     bring little. The proof is 0 where `deepest` rules out some trees. `pool` keeps what was found.
     """
     search, history = _Search(pool, deepest), []
@@ -189,10 +202,11 @@ def solved(pool: Pool, deepest: int, goal: float = 0.0) -> tuple[Mix | None, flo
         return None, search.proof
     mix = mixed(pool, which)
     for _ in range(_ROUNDS):
-        history.append(mix.seconds)
-        if mix.seconds <= max(goal, search.proof * (1 + _ENOUGH)):
+        history.append(mix.busy)
+        if mix.busy <= max(goal, search.proof * (1 + _ENOUGH)):
             break
-        if not search.proof and len(history) > _STALL and history[-1] > history[-1 - _STALL] * (1 - _LEAST):
+        rounds, least = _STALL if search.proof else _STALL_SHALLOW
+        if len(history) > rounds and mix.busy > history[-1 - rounds] * (1 - least):
             break
         if not any(search.offers(part * search.best + (1 - part) * mix.prices)
                    for part in ((_TREND, 0.0) if search.proof else (0.0,))):  # fmt: skip

@@ -79,23 +79,34 @@ class Ways:
     @cached_property
     def kinds(self) -> npt.NDArray[np.int64]:
         """The kind of each thing: int64[things], -1 if none uses it; of a kind are things that all
-        pairs use alike.
+        pairs use alike. Kinds are numbered by what they are, not by the order of things.
         """
         columns = self.matrix.tocsc()
         columns.sort_indices()
-        rounded = np.round(columns.data / max(columns.data.max(initial=0.0), 1e-300), 9)
-        found, known = np.full(columns.shape[1], -1, dtype=np.int64), dict[bytes, int]()
-        for thing, (a, b) in enumerate(zip(columns.indptr[:-1], columns.indptr[1:])):
-            if b > a:
-                key = columns.indices[a:b].tobytes() + rounded[a:b].tobytes()
-                found[thing] = known.setdefault(key, len(known))
+        rounded = np.round(columns.data / self.unit, 9)
+        keys = {
+            thing: columns.indices[a:b].astype(np.int64).tobytes() + rounded[a:b].tobytes()
+            for thing, (a, b) in enumerate(zip(columns.indptr[:-1], columns.indptr[1:]))
+            if b > a
+        }
+        number = {key: k for k, key in enumerate(sorted(set(keys.values())))}
+        found = np.full(columns.shape[1], -1, dtype=np.int64)
+        for thing, key in keys.items():
+            found[thing] = number[key]
         return found
 
     @cached_property
     def distinct(self) -> Any:
-        """`matrix` with one column for each kind of thing."""
+        """`matrix` with one column for each kind of thing, in shares of the longest seconds."""
         _, first = np.unique(self.kinds, return_index=True)
-        return self.matrix.tocsc()[:, first[self.kinds[first] >= 0]].tocsr()
+        columns = self.matrix.tocsc()[:, first[self.kinds[first] >= 0]]
+        columns.data = np.round(columns.data / self.unit, 9)
+        return columns.tocsr()
+
+    @cached_property
+    def unit(self) -> float:
+        """The longest s a byte of a pair keeps one thing busy."""
+        return float(self.matrix.data.max(initial=1e-300))
 
     def spread(self, prices: F64) -> F64:
         """Return prices of kinds as prices of things, alike things sharing theirs alike."""
@@ -132,4 +143,3 @@ def ways_of(fabric: Fabric) -> Ways:
     joined[far] = True
     seconds = routes.share * pace[routes.link]
     return Ways(n, far[routes.row], routes.link.astype(np.int64), seconds, joined.reshape(n, n))
-

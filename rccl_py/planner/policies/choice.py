@@ -38,7 +38,7 @@ _OURS: dict[tuple[str, str], tuple[str, ...]] = {
         for name, first, last in (
             ("NVLS", ("nvls",), "direct"),
             ("CollNetDirect", ("hier-direct-direct",), "direct"),
-            ("PAT", (), "circulant"),
+            ("PAT", ("pat",), "circulant"),
             ("Direct", (), "direct"),
         )
     },

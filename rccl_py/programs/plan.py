@@ -5,16 +5,18 @@ Owns Custom and the function that makes one of phases. Knows no file format and 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..algorithms import Algorithm
 from ..arguments import text, whole
 from ..check import check
 from ..collectives import collective_named
 from ..errors import InvalidArgument, ScheduleError
-from ..schedule import Layout, Phase, Schedule
+from ..schedule import Layout, Phase, Schedule, Step
 
 __all__ = ["FAMILY", "Custom", "custom", "proved"]
 
@@ -25,7 +27,7 @@ _EVERY = ("LL", "LL128", "Simple")
 _MOST_RANKS = 1 << 16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Custom:
     """A schedule that is proved to do its collective, and the calls it is for.
 
@@ -69,9 +71,23 @@ class Custom:
             return f"made for {self.least:.0f}{most} bytes" + ("" if most else " and more")
         return ""
 
+    @cached_property
+    def digest(self) -> str:
+        """Twelve digits that differ where what is done differs: the steps, or what they are for."""
+        schedule = self.schedule
+        told = (self.collective, schedule.root, schedule.layout, self.protocols)
+        found = hashlib.sha256(repr((*told, self.least, self.most)).encode())
+        for step in schedule:
+            for name in Step.__slots__:
+                found.update(getattr(step, name).tobytes())
+        return found.hexdigest()[:12]
+
     def __str__(self) -> str:
         """Return what it is in one line."""
         return f"{self.collective} {self.name!r} on {self.nranks} ranks"
+
+    def __repr__(self) -> str:
+        return f"<Custom {self}, {self.digest}>"
 
 
 def proved(schedule: Schedule) -> Schedule:

@@ -129,7 +129,7 @@ class Chunk:
             values = [ledger.look(place) for place in self.places]
             ledger.copy(values, rank, target.places, 0, 0, channel)
         except Fault as fault:
-            raise ScheduleError(f"{ledger.writer}: copy {fault}") from None
+            raise ScheduleError(f"{ledger.writer}: {fault}") from None
         return target
 
     def reduce(self, other: Chunk, *, channel: int = 0) -> Chunk:
@@ -146,7 +146,7 @@ class Chunk:
             values = [ledger.look(place) for place in other.places]
             ledger.reduce(values, self.places, self.places, 0, 0, channel)
         except Fault as fault:
-            raise ScheduleError(f"{ledger.writer}: reduce {fault}") from None
+            raise ScheduleError(f"{ledger.writer}: {fault}") from None
         return self
 
     def _begin(self, where: str, channel: int) -> Ledger:

@@ -21,7 +21,11 @@ from .ledger import NAMES, Fault, Ledger, Place, Value
 
 __all__ = ["Action", "run_threads"]
 
-Clock = npt.NDArray[np.int32]
+Clock = npt.NDArray[np.uint16]
+"""What a thread knows: for every thread, how many of its actions are surely over."""
+
+_MOST_THREADS = 1 << 13  # each may hold a clock, of 16 KiB then
+_MOST_ACTIONS = (1 << 16) - 1  # of a thread
 
 
 @dataclass(slots=True, eq=False)
@@ -79,14 +83,12 @@ class _Machine:
     def __post_init__(self) -> None:
         count = len(self.threads)
         for queue, signals in self.given.items():
-            zero = np.zeros(count, dtype=np.int32)
+            zero = np.zeros(count, dtype=np.uint16)
             self.signals[queue] = _Signals([zero] * signals)
         self.at = [0] * count
         self.needs: list[int] = [0] * count
-        self.clocks = [np.zeros(count, dtype=np.int32) for _ in range(count)]
-        self.awaited = {
-            (a.thread, a.count) for t in self.threads for a in t if a.verb == "after"
-        }
+        self.clocks: dict[int, Clock] = {}  # of threads that have begun and not ended
+        self.awaited = {(a.thread, a.count) for t in self.threads for a in t if a.verb == "after"}
 
     def run(self) -> None:
         """Run every thread as far as it gets, until all are done. Raises ScheduleError."""
@@ -124,6 +126,8 @@ class _Machine:
 
     def act(self, thread: int, action: Action, ready: deque[int]) -> None:
         """Do one action and wake who waited for it."""
+        if thread not in self.clocks:
+            self.clocks[thread] = np.zeros(len(self.threads), dtype=np.uint16)
         clock = self.clocks[thread]
         clock[thread] += 1
         self.hear(thread, action, clock)
@@ -145,6 +149,8 @@ class _Machine:
         if (thread, self.at[thread]) in self.awaited:
             self.done[thread, self.at[thread]] = clock.copy()
         self.at[thread] += 1
+        if self.at[thread] == len(self.threads[thread]):
+            del self.clocks[thread]
         for key in woken:
             ready.extend(self.asleep.pop(key, ()))
 
@@ -317,10 +323,16 @@ def run_threads(
 ) -> None:
     """Run a program of threads and note in `ledger` what moves when.
 
-    given: signals that are there from the start. Raises ScheduleError, which names the action, where the program never ends, leaves messages,
-    depends on which thread is faster, reads what nobody wrote, or combines what does not belong
-    together.
+    given: signals that are there from the start. Raises ScheduleError, which names the action,
+    where the program never ends, leaves messages, depends on which thread is faster, reads what
+    nobody wrote, or combines what does not belong together.
     """
+    longest = max(map(len, threads), default=0)
+    if len(threads) > _MOST_THREADS or longest > _MOST_ACTIONS:
+        raise ScheduleError(
+            f"{len(threads)} thread blocks of up to {longest} actions: at most {_MOST_THREADS} of "
+            f"{_MOST_ACTIONS} can be followed"
+        )
     given = given or {}
     machine = _Machine(threads, ledger, given=given)
     machine.run()

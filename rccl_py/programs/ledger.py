@@ -25,7 +25,7 @@ __all__ = ["Fault", "Ledger", "Op", "Place", "Value"]
 Place = tuple[int, str, int]
 """Rank, buffer ("i", "o" or "s"), chunk."""
 When = tuple[int, int]
-"""Step and move in it."""
+"""Step and move in it; odd moves are done by a switch."""
 
 _NEVER: When = (1 << 60, 0)
 _BEFORE: When = (-1, 0)
@@ -156,17 +156,18 @@ class Ledger:
         will use them.
         """
         ready = max(v.born[0] + 1 for v in values)
-        step = max(sent, received, ready)
-        if any(v.gone < (step, 0) for v in values):
-            step = max(sent, ready)  # what is sent waits at the receiver, not at the sender
+        when = max(sent, received, ready), int(switched)
+        if any(v.gone < when for v in values):
+            # What is sent waits at the receiver, not at the sender.
+            when, switched = (max(sent, ready), 0), False
         made = []
         for i, value in enumerate(values):
-            to = Value(rank, value.what, value.who, (step, 0))
+            to = Value(rank, value.what, value.who, when)
             self._put(to, places[i] if places is not None else None)
-            self._record(Op((step, 0), self.groups, value, to, None, channel, switched))
+            self._record(Op(when, self.groups, value, to, None, channel, switched))
             made.append(to)
         self.groups += 1
-        return step, made
+        return when[0], made
 
     def _same(self, value: Value, base: Value) -> None:
         if value.what != base.what:
@@ -187,8 +188,8 @@ class Ledger:
             ready = max(v.born[0] + 1 for v in sources)
             wanted = [sources[k].place for k in range(len(kept))]
             _, copies = self.copy(sources, found[0].rank, None, ready)
-            for i, value, place in zip(kept, copies, wanted):
-                found[i], value.place = value, place
+            for i, value, at in zip(kept, copies, wanted):
+                found[i], value.place = value, at
         return found
 
     def reduce(
@@ -209,17 +210,18 @@ class Ledger:
         sending on only. stays: whether what a base holds is needed afterwards (by default where it
         is not overwritten). Raises Fault where chunks differ or a rank would count twice.
         """
-        for value, place in zip(values, bases):
-            self._same(value, self.look(place))
+        for value, base_at in zip(values, bases):
+            self._same(value, self.look(base_at))
         rank = bases[0][0]
         if stays is None:
             own = [None if p is None else self.own(p) for p in places]
             stays = [self.own(base) != place for base, place in zip(bases, own)]
         targets = self._bases(bases, stays)
-        when = self._when(values, targets, max(sent, received))
-        if any(v.gone < when for v in values) and not switched:
+        floor = max(sent, received)
+        when = self._when(values, targets, floor, switched)
+        if any(v.gone < when for v in values):
             _, values = self.copy(values, rank, None, sent, sent, channel)
-            when = self._when(values, targets, max(sent, received))
+            when, switched = self._when(values, targets, floor, False), False
         made = []
         for value, base, place in zip(values, targets, places):
             to = Value(rank, base.what, base.who | value.who, when, reduced=True)
@@ -231,7 +233,9 @@ class Ledger:
         self.groups += 1
         return when[0], made
 
-    def _when(self, values: Sequence[Value], targets: Sequence[Value], floor: int) -> When:
+    def _when(
+        self, values: Sequence[Value], targets: Sequence[Value], floor: int, switched: bool
+    ) -> When:
         """Return the first time all may happen: after what they read, in turn on one place."""
         step = max(floor, *(v.born[0] + 1 for v in values))
         step = max(step, *(b.born[0] + (not b.reduced) for b in targets))
@@ -242,7 +246,7 @@ class Ledger:
                 move = max(move, base.born[1] + 1)
             if base.read[0] == step:
                 move = max(move, base.read[1])
-        return step, move
+        return step, move + (move % 2 != switched)
 
     def result(self) -> dict[tuple[int, int], Value]:
         """Return the value of every (rank, output chunk). Raises Fault where a goal is missed."""

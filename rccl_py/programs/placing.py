@@ -248,13 +248,11 @@ def schedule_of(ledger: Ledger, name: str, nchannels: int) -> Schedule:
         if begun:
             placing.place(begun)
     ordered += placing.finish(final)
-    ordered.sort(key=lambda op: (op.when, op.switched, op.group))
+    ordered.sort(key=lambda op: (op.when, op.group))
     phases = []
     for _, step in groupby(ordered, key=lambda op: op.when[0]):
-        parts = groupby(step, key=lambda op: (op.when[1], op.switched))
+        parts = groupby(step, key=lambda op: op.when[1])
         phases.append(Phase(tuple(_move(list(ops), placing) for _, ops in parts)))
     layout = Layout(ledger.chunks, ledger.inputs, ledger.outputs, placing.scratch)
     kept = tuple(phases)
-    return Schedule(
-        ledger.collective, name, ledger.n, ledger.root, layout, nchannels, lambda: kept
-    )
+    return Schedule(ledger.collective, name, ledger.n, ledger.root, layout, nchannels, lambda: kept)

@@ -1,0 +1,126 @@
+"""Forests on disk: found once a machine, not once a process.
+
+Owns the file format and where files lie. A file is named by a hash of everything that decides what
+is found: what pairs of ranks cost (whatever links are called or numbered), the question, the
+version of this format and of the solver. Files appear whole or not at all; one that cannot be read,
+or holds no forest for that question, counts as missing and is written again. Knows no search, and
+reads no environment: who does passes it to `cache_folder`.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import numpy as np
+
+from ...algorithms import Forest
+from ...algorithms.flat import Ints
+from .build import Packed
+from .columns import Problem
+
+__all__ = ["cache_folder", "kept", "key_of", "remember"]
+
+_FORMAT = 1
+_LIMIT = 64 << 20  # bytes; no forest of ours is larger
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path | None:
+    """Return where forests are kept, None for nowhere.
+
+    RCCL_PY_CACHE names the folder, or says "off"; else it is rccl_py in XDG_CACHE_HOME, else in
+    .cache of the home folder, if there is one.
+    """
+    asked = environment.get("RCCL_PY_CACHE", "").strip()
+    if asked:
+        return None if asked.lower() == "off" else Path(asked)
+    above = environment.get("XDG_CACHE_HOME", "").strip()
+    if above and Path(above).is_absolute():  # as the XDG specification asks
+        return Path(above, "rccl_py")
+    with suppress(RuntimeError):  # no home
+        return Path.home() / ".cache" / "rccl_py"
+    return None
+
+
+def key_of(problem: Problem, order: Ints) -> str:
+    """Return the name of a problem: 40 hexadecimal digits."""
+    import scipy
+
+    matrix = problem.ways.distinct.tocsr()
+    matrix.sort_indices()
+    said = f"{_FORMAT} {scipy.__version__} {np.__version__} {problem.ways.n} {problem.free}"
+    digest = blake2b(said.encode(), digest_size=20)
+    for column in (problem.roots, order, matrix.indptr, matrix.indices):
+        digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
+    digest.update(np.ascontiguousarray(matrix.data, dtype="<f8").tobytes())
+    digest.update(f"{problem.ways.unit:.9e}".encode())
+    digest.update(np.packbits(problem.ways.joined).tobytes())
+    return digest.hexdigest()
+
+
+def _is_forest(forest: Forest, problem: Problem) -> bool:
+    """Return whether arrays read from a file are trees over all ranks, from the roots asked for."""
+    parents, weights, n = forest.parents, forest.weights, problem.ways.n
+    if parents.ndim != 2 or parents.shape != (len(weights), n) or not len(weights):
+        return False
+    if (parents < -1).any() or (parents >= n).any() or (weights < 1).any():
+        return False
+    roots = parents < 0
+    at = np.where(roots, np.arange(n), parents)
+    for _ in range(n.bit_length()):  # of 1, 2, 4, ... edges towards the root
+        at = np.take_along_axis(at, at, axis=1)
+    root = roots.argmax(axis=1)
+    if (roots.sum(axis=1) != 1).any() or (at != root[:, None]).any():
+        return False
+    if problem.free:
+        return True
+    total = np.bincount(root, weights=weights, minlength=n)
+    asked = np.zeros(n, dtype=bool)
+    asked[problem.roots] = True
+    return bool((total[asked] == total[asked][0]).all() and (total[~asked] == 0).all())
+
+
+def _read(held: Mapping[str, Any], k: int, numbers: list[float]) -> Packed:
+    """Return forest number k of a file; numbers: its s, the s proven and its depth."""
+    forest = Forest(*(held[f"{name}{k}"].astype(np.int32) for name in ("parents", "weights")))
+    seconds, proof, depth = numbers
+    return Packed(forest, float(seconds), float(proof), int(depth))
+
+
+def kept(folder: Path, key: str, problem: Problem) -> list[Packed] | None:
+    """Return what was remembered by `key`, None if nothing was that can be used."""
+    path = folder / f"{key}.npz"
+    wrong = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, MemoryError)
+    try:
+        if path.stat().st_size > _LIMIT:
+            return None
+        with np.load(path, allow_pickle=False) as held:
+            if str(held["key"]) != key:
+                return None
+            found = [_read(held, k, row) for k, row in enumerate(held["numbers"].tolist())]
+    except wrong:
+        return None
+    return found if all(_is_forest(one.forest, problem) for one in found) else None
+
+
+def remember(folder: Path, key: str, found: list[Packed]) -> None:
+    """Write what was found; a folder that cannot be written is left alone."""
+    arrays: dict[str, Any] = {"key": np.array(key)}
+    arrays |= {f"parents{k}": one.forest.parents.astype("<i4") for k, one in enumerate(found)}
+    arrays |= {f"weights{k}": one.forest.weights.astype("<i4") for k, one in enumerate(found)}
+    numbers = np.array([(p.seconds, p.proof, p.depth) for p in found], dtype="<f8").reshape(-1, 3)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder, prefix=".", suffix=".tmp", delete=False) as file:
+            try:
+                np.savez_compressed(file, numbers=numbers, **arrays)
+                file.close()
+                os.replace(file.name, folder / f"{key}.npz")
+            except OSError:
+                os.unlink(file.name)
