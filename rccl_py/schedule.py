@@ -15,8 +15,10 @@ one chunk back)::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +27,18 @@ __all__ = [
     "COPY",
     "I32",
     "REDUCE",
+    "AllPairs",
     "Layout",
     "Move",
     "Outline",
+    "Pairs",
     "Phase",
     "Pipeline",
     "Rows",
     "Schedule",
     "Step",
     "at",
+    "changed",
     "pipeline",
     "rows",
     "shifted",
@@ -105,10 +110,10 @@ class Rows:
             return self
         if not self._each:
             columns = self.src, self.dst, self.count, self.op, self.channel
-            wide = [np.repeat(column, self.times) for column in columns]
-            for column in wide:
+            src, dst, count, op, channel = (np.repeat(column, self.times) for column in columns)
+            for column in (src, dst, count, op, channel):
                 column.flags.writeable = False  # S4
-            self._each.append(Rows(*wide, self.switched))
+            self._each.append(Rows(src, dst, count, op, channel, self.switched))
         return self._each[0]
 
 
@@ -133,6 +138,67 @@ class Move:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Pairs:
+    """Groups in which every position sends to every other one, all at once.
+
+    group: int32[G, m]. count: int64[G], slots of each message, in `times` rows. op: of all. own:
+    whether each also copies its own share, as a row to itself.
+    """
+
+    group: I32
+    count: I64
+    op: int
+    times: int = 1
+    own: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many rows these are."""
+        groups, m = self.group.shape
+        return int(groups * m * (m - 1 + self.own) * self.times)
+
+
+class AllPairs(Sequence[Move]):
+    """The moves of `pairs`: m - 1 of n rows, made when they are first asked for.
+
+    Who only adds up loads need not ask.
+    """
+
+    __slots__ = ("_made", "_make", "pairs")
+
+    def __init__(self, pairs: Pairs, make: Callable[[], Iterable[Move]]) -> None:
+        self.pairs, self._make = pairs, make
+        self._made: tuple[Move, ...] | None = None
+
+    @property
+    def all(self) -> tuple[Move, ...]:
+        """The moves."""
+        if self._made is None:
+            self._made = tuple(self._make())
+        return self._made
+
+    def __len__(self) -> int:
+        return int(self.pairs.group.shape[1]) - 1 + self.pairs.own
+
+    @overload
+    def __getitem__(self, k: int) -> Move: ...
+    @overload
+    def __getitem__(self, k: slice) -> tuple[Move, ...]: ...
+    def __getitem__(self, k: int | slice) -> Move | tuple[Move, ...]:
+        return self.all[k]
+
+    def __iter__(self) -> Iterator[Move]:
+        return iter(self.all)
+
+
+def changed(moves: Sequence[Move], change: Callable[[Move], Move]) -> Sequence[Move]:
+    """Return what `change` makes of each of a phase's moves; their rows must stay the same."""
+    if isinstance(moves, AllPairs):
+        return AllPairs(moves.pairs, lambda: map(change, moves.all))
+    return tuple(map(change, moves))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Phase:
     """Moves posted together, repeated `steps` times.
 
@@ -143,7 +209,7 @@ class Phase:
     is in `moves`, but who adds up loads need not look at each move again.
     """
 
-    moves: tuple[Move, ...]
+    moves: Sequence[Move]
     steps: int = 1
     made_of: tuple[Phase, ...] = ()
 
@@ -254,7 +320,7 @@ def _shift(move: Move, by: int) -> Move:
 def shifted(phases: Iterable[Phase], by: int) -> Iterator[Phase]:
     """Yield `phases` with `by` added to every slot; the rows stay the same objects."""
     for phase in phases:
-        yield Phase(tuple(_shift(m, by) for m in phase.moves), phase.steps) if by else phase
+        yield Phase(changed(phase.moves, partial(_shift, by=by)), phase.steps) if by else phase
 
 
 def together(*streams: Iterable[Phase]) -> Iterator[Phase]:
@@ -270,9 +336,12 @@ def together(*streams: Iterable[Phase]) -> Iterator[Phase]:
             active.append((source, first, 0))
     while active:
         run = min(phase.steps - used for _, phase, used in active)
-        moves = tuple(m.after(used) for _, phase, used in active for m in phase.moves)
-        if moves:
-            yield Phase(moves, run, tuple(phase for _, phase, _ in active if phase.moves))
+        busy = [(phase, used) for _, phase, used in active if phase.moves]
+        if len(busy) == 1 and not busy[0][1]:
+            yield Phase(busy[0][0].moves, run, (busy[0][0],))
+        elif busy:
+            moves = tuple(m.after(used) for phase, used in busy for m in phase.moves)
+            yield Phase(moves, run, tuple(phase for phase, _ in busy))
         following: list[tuple[Iterator[Phase], Phase, int]] = []
         for source, phase, used in active:
             if used + run < phase.steps:

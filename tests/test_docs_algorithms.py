@@ -114,7 +114,7 @@ def emitted(schedule: Schedule) -> list[float]:
             far = r.src != r.dst
             crosses = crosses or bool(far.any())
             for total, ends in ((sent, r.src), (received, r.dst)):
-                total += phase.steps * np.bincount(ends[far], weights=r.count[far], minlength=n)
+                total += phase.steps * np.bincount(ends[far], weights=r.total[far], minlength=n)
         steps += phase.steps * crosses
     size = max(COLLECTIVES[schedule.collective].blocks(n))
     slots = size * layout.chunks

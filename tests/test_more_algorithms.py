@@ -150,7 +150,7 @@ def test_the_busiest_link_of_a_ring_carries_what_was_computed_apart(name, loads)
 
 @pytest.mark.parametrize("shape", [(2,), (8,), (64,), (4, 4), (8, 2), (2, 2, 2), (4, 2, 8)])
 def test_swing_partners_are_mutual_and_reach_everyone(shape):
-    for partners in swing._copies(shape):
+    for partners in swing.copies_of(shape):
         n = prod(shape)
         assert len(partners) == n.bit_length() - 1
         assert all((partner[partner] == np.arange(n)).all() for partner in partners)
@@ -158,9 +158,9 @@ def test_swing_partners_are_mutual_and_reach_everyone(shape):
 
 
 def test_swing_goes_1_1_3_5_11_places_to_the_sides():
-    (partners,) = [swing._partners((64,), 0, 1)]
+    (partners,) = [swing.partners_of((64,), 0, 1)]
     assert [int(p[0]) for p in partners] == [1, 63, 3, 59, 11, 43]
-    (mirrored,) = [swing._partners((64,), 0, -1)]
+    (mirrored,) = [swing.partners_of((64,), 0, -1)]
     assert [int(p[0]) for p in mirrored] == [63, 1, 61, 5, 53, 21]
 
 
@@ -215,7 +215,7 @@ def test_bucket_is_right_on_any_torus_and_talks_to_neighbours_only(shape, seed, 
 def test_bucket_shares_put_nearly_the_same_on_the_links_of_every_dimension(shape):
     shape = tuple(side for side in shape if side > 1)
     parts = bucket.shares(shape)
-    load = bucket._loads(shape) @ parts / parts.sum()
+    load = bucket.link_loads(shape) @ parts / parts.sum()
     assert parts.min() >= 0 and parts.max() <= 16
     # What all dimensions carry together does not depend on the shares.
     assert load.sum() == pytest.approx(1 - 1 / prod(shape))
@@ -227,7 +227,7 @@ def test_bucket_loads_all_links_of_a_dimension_alike_both_ways_as_its_shares_say
     grid = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     load = loads_of(algorithm("allreduce", "bucket").build(circle(grid.size, grid=grid)), grid)
     parts = bucket.shares(shape)
-    wanted = bucket._loads(shape) @ parts / parts.sum()  # either way half, both halves: as much
+    wanted = bucket.link_loads(shape) @ parts / parts.sum()  # either way half, both halves: as much
     for axis, side in enumerate(shape):
         each = load[axis] if side > 2 else load[axis].sum(axis=0) / 2
         assert each == pytest.approx(np.full_like(each, wanted[axis]))

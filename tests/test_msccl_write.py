@@ -16,6 +16,9 @@ from rccl_py.algorithms import ALGORITHMS
 from rccl_py.errors import FormatError, InvalidArgument
 from rccl_py.formats import msccl_xml, read_schedule
 from rccl_py.formats.msccl_write import Limits
+from rccl_py.links import PROTOCOLS
+from rccl_py.timing import Loads, profile
+from rccl_py.topology import load, lower
 
 CASES = Path(os.environ.get("RCCL_PY_CASES", "/nowhere"), "peer_inputs")
 REAL = [*sorted((CASES / "msccl").glob("*.xml")), *CASES.glob("astra-sim/custom_allreduce.xml")]
@@ -51,7 +54,7 @@ def test_every_attribute_a_reader_demands_is_written():
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8])
 def test_what_is_written_is_read_back_as_the_same_transfers(n):
-    for row, g in small_rows(n):
+    for row, g in list(small_rows(n))[:: 4 if n == 8 else 1]:
         schedule = row.build(recipe_of(n, n // 2, g))
         back = read(msccl_xml(schedule, limits=None))  # which proves it
         rooted = back.collective in ("broadcast", "reduce", "gather", "scatter")
@@ -64,6 +67,23 @@ def test_what_is_written_runs_right_in_any_order_of_threads(n):
     for seed, (row, g) in enumerate(small_rows(n)):
         text = msccl_xml(row.build(recipe_of(n, n // 2, g, min(row.pieces, 2))), limits=None)
         assert runs_right(text, seed), (row.collective, row.name)
+
+
+def test_what_is_read_back_takes_hardly_longer_than_what_was_written():
+    # It may take less: the steps of a schedule wait for each other, thread blocks need not. Where
+    # they are not in step (bucket: 1.28), one order of steps cannot suit every size.
+    slower = []
+    fabric = lower(load("mi300x-8"), 4)
+    loads, simple = Loads(fabric), PROTOCOLS["Simple"]
+    for row, g in small_rows(4):
+        schedule = row.build(recipe_of(4, 1, g))
+        back = read(msccl_xml(schedule, limits=None)).schedule
+        before, after = (profile(s, fabric, loads) for s in (schedule, back))
+        for block in (1 << 13, 1 << 26):
+            ratio = after.seconds(block, simple) / before.seconds(block, simple)
+            assert ratio < 1.3, (row.collective, row.name, block)
+            slower += [row.name] * bool(ratio > 1.06)
+    assert len(slower) <= 2, slower
 
 
 def test_one_gpu_is_written_and_read():
@@ -146,7 +166,7 @@ def test_a_broken_program_is_refused_or_still_right():
         ("allreduce", "ring"), ("allreduce", "circulant"), ("reduce_scatter", "ring"),
         ("allgather", "circulant"), ("alltoall", "bruck"), ("reduce", "tree"))]  # fmt: skip
     rng, refused = random.Random(6), 0
-    for number in range(300):
+    for number in range(200):
         text = mutated(rng.choice(texts), rng)
         try:
             read(text)
@@ -158,7 +178,7 @@ def test_a_broken_program_is_refused_or_still_right():
             assert all(runs_right(text, seed) for seed in range(3)), f"mutation {number}"
         except Stuck:
             pytest.fail(f"mutation {number} never ends, yet was accepted")
-    assert refused > 100
+    assert refused > 60
 
 
 # ---- real files ---------------------------------------------------------------------------------
@@ -168,7 +188,7 @@ def test_a_broken_program_is_refused_or_still_right():
 @pytest.mark.parametrize("path", REAL[:4], ids=lambda p: p.stem)
 def test_a_real_file_with_a_step_dropped_or_offsets_changed_is_refused_or_right(path):
     rng = random.Random(7)
-    for _ in range(12):
+    for _ in range(6):
         text = mutated(path.read_text(), rng)
         try:
             read(text)

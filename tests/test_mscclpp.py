@@ -197,6 +197,18 @@ def test_switches_add_up_and_hand_on(n):
         assert all(m.rows.switched == bool((m.rows.src != m.rows.dst).all()) for m in moves)
 
 
+def test_a_group_of_thread_blocks_shares_an_operation():
+    programs = [
+        [[op("ppkt", [near("i", 0)], [far(2, r)], **MEMORY, tbg_info={"tb_id": k, "tbg_size": 3})]
+         for k in range(3)]
+        + [[op("repkt", [near("i", 0), near("s", 1 - r)], [near("o", 0)],
+               tbg_info={"tb_id": k, "tbg_size": 2})] for k in range(2)]
+        for r in range(2)
+    ]  # fmt: skip
+    plan = plan_of(programs, protocol="LL", inplace=False)
+    assert read(plan).schedule.layout.chunks == 6 and works(plan)
+
+
 def test_a_pipeline_is_followed_once_and_said_so():
     programs = copy.deepcopy(PUT)
     programs[0][0] = [{"name": "pipeline", "ops": programs[0][0],
@@ -232,11 +244,19 @@ WRONG = {
     "the wrong chunk": (lambda p: first_op(p)["dst_buff"][0].update(index=1), "scratch chunk"),
     "another operation": (lambda p: first_op(p).update(name="teleport"),
                           "gpu 0 tb 0 op 0: operation 'teleport' is not known"),
-    "groups of thread blocks": (lambda p: first_op(p).update(tbg_info={}),
-                                "a group of thread blocks"),
+    "a share too many": (lambda p: first_op(p).update(tbg_info={"tb_id": 2, "tbg_size": 2}),
+                         "tb_id 2: a whole number from 0 to 1"),
+    "too many shares": (lambda p: [o.update(tbg_info={"tb_id": 0, "tbg_size": s}) for o, s in zip(
+        p["gpus"][0]["threadblocks"][0]["ops"], (1024, 1023))], "at most 1024"),
+    "half of the work": (lambda p: first_op(p).update(tbg_info={"tb_id": 0, "tbg_size": 2}),
+                         "which holds nothing"),
     "an offset outside": (lambda p: first_op(p)["src_buff"][0].update(index=9),
                           "gpu 0 tb 0 op 0 src_buff 0: chunks to 9 leave the input of gpu 0"),
     "10^9 chunks": (lambda p: first_op(p)["src_buff"][0].update(size=10**9), "size 1000000000"),
+    "10^9 chunks of a huge scratch": (
+        lambda p: [p["gpus"][0].update(scratch_chunks=10**9),
+                   first_op(p)["src_buff"].append({"type": "s", "index": 0, "size": 1 << 20})],
+        "more than 1048576 chunks in operands"),
     "a text for a number": (lambda p: first_op(p)["src_buff"][0].update(size="1"), "size '1'"),
     "a truth value for a number": (lambda p: first_op(p)["src_buff"][0].update(size=True),
                                    "size True"),

@@ -72,7 +72,7 @@ def _two_squares(n: int, _g: int) -> float:
 
 
 def _torus_rows(n: int, _g: int) -> float:
-    return float(3.4 * n ** (7 / 3))  # of three equal dimensions
+    return float(18 * n ** (4 / 3))  # of three equal dimensions: messages, whatever is in them
 
 
 def _cube(n: int, _g: int) -> float:
@@ -203,15 +203,15 @@ _FLAT: tuple[_Flat, ...] = (  # collective, name and family, generator, pieces, 
     ("allreduce", "recursive-doubling", doubling.recursive_doubling, 1, _halving, ""),
     ("allreduce", "halving-doubling", doubling.halving_doubling, 1, _halving, ""),
     ("allreduce", "swing", swing.allreduce, 1, _on_torus_log, "power of two"),
-    ("allreduce", "bucket", bucket.allreduce, 16, _on_torus, "grid"),
+    ("allreduce", "bucket", bucket.allreduce, 64, _on_torus, "grid"),
     ("reduce_scatter", "both-ways", both_ways.reduce_scatter, 1, _linear, ""),
     ("reduce_scatter", "recursive-halving", doubling.reduce_scatter, 1, _log, "power of two"),
-    ("reduce_scatter", "bucket", bucket.reduce_scatter, 16, _square, "grid"),
+    ("reduce_scatter", "bucket", bucket.reduce_scatter, 64, _square, "grid"),
     ("reduce_scatter", "neighbour", neighbour.reduce_scatter, 1, _square, "even"),
     ("reduce_scatter", "pat", pat.reduce_scatter, 4, _square, ""),
     ("allgather", "both-ways", both_ways.allgather, 1, _linear, ""),
     ("allgather", "recursive-doubling", doubling.allgather, 1, _log, "power of two"),
-    ("allgather", "bucket", bucket.allgather, 16, _square, "grid"),
+    ("allgather", "bucket", bucket.allgather, 64, _square, "grid"),
     ("allgather", "neighbour", neighbour.allgather, 1, _square, "even"),
     ("allgather", "pat", pat.allgather, 4, _square, ""),
 )
@@ -353,11 +353,11 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             ("tree", rooted.tree, _log),
         )
     ),
-    Algorithm(
-        "gather", "hier-direct-direct", "hier", hierarchical.gather, two_level=True, rows=_linear
-    ),
-    Algorithm(
-        "scatter", "hier-direct-direct", "hier", hierarchical.scatter, two_level=True, rows=_linear
+    *(
+        Algorithm(
+            name, "hier-direct-direct", "hier", build, pieces=64, two_level=True, rows=_linear
+        )
+        for name, build in (("gather", hierarchical.gather), ("scatter", hierarchical.scatter))
     ),
     *(
         Algorithm(name, "binomial", "binomial", build, rows=_linear)

@@ -13,7 +13,21 @@ from itertools import chain
 
 import numpy as np
 
-from ..schedule import I32, Layout, Move, Phase, Pipeline, Schedule, at, pipeline, rows, together
+from ..schedule import (
+    COPY,
+    I32,
+    AllPairs,
+    Layout,
+    Move,
+    Pairs,
+    Phase,
+    Pipeline,
+    Schedule,
+    at,
+    pipeline,
+    rows,
+    together,
+)
 from .flat import Ints, local_copy
 from .recipe import Recipe, scheduled, spaced
 
@@ -38,7 +52,8 @@ def direct(recipe: Recipe) -> Schedule:
     def phases() -> Iterator[Phase]:
         yield _own_block(n, layout)
         if n > 1:
-            yield Phase(tuple(_rotation(n, k, layout) for k in range(1, n)))
+            every = Pairs(np.arange(n, dtype=np.int32)[None], np.array([layout.chunks]), COPY)
+            yield Phase(AllPairs(every, lambda: (_rotation(n, k, layout) for k in range(1, n))))
 
     return scheduled("alltoall", "direct", recipe, layout, 1, phases)
 
@@ -184,8 +199,10 @@ def _two_hops(name: str, nodes: Ints, recipe: Recipe) -> Schedule:
         return Move(moved, slots)
 
     def piece() -> Iterator[Phase]:
-        yield Phase(tuple(inside(k) for k in range(g)))
-        yield Phase(tuple(across(k) for k in range(count)))
+        near = Pairs(nodes.astype(np.int32), np.full(count, count), COPY, count, own=True)
+        rails = Pairs(nodes.T.astype(np.int32), np.full(g, g), COPY, g // wide, own=True)
+        yield Phase(AllPairs(near, lambda: map(inside, range(g))))
+        yield Phase(AllPairs(rails, lambda: map(across, range(count))))
 
     def phases() -> Iterator[Phase | Pipeline]:
         one = recipe.piece(f"alltoall/{name}/{wide}", piece)

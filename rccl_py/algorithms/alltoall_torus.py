@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from ..schedule import I32, Layout, Phase, Pipeline, Schedule, at, pipeline, rows, together
+from ..schedule import I32, Layout, Move, Phase, Pipeline, Schedule, pipeline, rows, together
 from .flat import Ints, local_copy
 from .recipe import Recipe, scheduled, spaced
 
@@ -72,7 +73,7 @@ def torus(recipe: Recipe) -> Schedule:
         order = [*range(c, copies), *range(c)]
         for turn, axis in enumerate(order):
             for s in range(made.shape[axis] // 2):
-                yield _hop(made, unit, order[:turn], order[turn + 1 :], axis, s, c)
+                yield _hop(made, unit, _Leg(c, axis, order[:turn], order[turn + 1 :], s))
 
     def piece() -> Iterator[Phase]:
         return together(*(copy(c) for c in range(copies)))
@@ -85,31 +86,56 @@ def torus(recipe: Recipe) -> Schedule:
     return scheduled("alltoall", "torus", recipe, layout, copies, phases)
 
 
-def _hop(
-    made: _Torus, layout: Layout, done: list[int], left: list[int], axis: int, s: int, c: int
-) -> Phase:
-    """Return step `s` along `axis` of copy `c`, after the axes `done` and before those `left`."""
-    d, ahead, moves = made.shape[axis], made.at[axis], []
-    parts = layout.chunks // len(made.shape)
-    split = (2 * ahead == d) & (d > 2)  # half goes either way
-    for sign, way in ((1, ahead), (-1, d - ahead)):
-        going = (ahead > 0) & (way > s) & ((2 * way < d) | split | ((d == 2) & (sign > 0)))
-        far = np.flatnonzero(going)  # displacements; a row for each at every place
-        if not len(far):
-            continue
-        gone, hop = np.zeros((len(made.shape), len(far)), int), np.zeros((len(made.shape), 1), int)
-        gone[done], gone[axis], hop[axis] = made.at[done][:, far], sign * s, sign
-        origin = made.after[:, made.number(-gone)].ravel()
-        target = made.after[:, made.number(made.at[:, far] - gone)].ravel()
-        first = ~gone.any(axis=0)
-        last = (way[far] == s + 1) & ~made.at[left][:, far].any(axis=0)
-        half = c * parts + (split[far] & (sign < 0))
-        n = len(made.ranks)
-        wait, first, last, half = (np.tile(x, n) for x in (far, first, last, half))
-        leaves = np.where(first, layout.input(target), layout.scratch_block(wait)) + half
-        lands = np.where(last, layout.output(origin), layout.scratch_block(wait)) + half
-        src = np.repeat(made.ranks, len(far))
-        dst = np.repeat(made.after[:, made.number(hop)[0]], len(far))
-        count = np.tile(np.where(split[far], 1, parts), n)
-        moves.append(at(rows(src, dst, count=count, channel=c), leaves, lands))
-    return Phase(tuple(moves))
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """Step `s` along `axis` of copy `copy`, after the axes `done` and before those `left`."""
+
+    copy: int
+    axis: int
+    done: list[int]
+    left: list[int]
+    s: int
+
+
+def _hop(made: _Torus, layout: Layout, leg: _Leg) -> Phase:
+    """Return the phase of a leg: what goes one place on, and what goes one place back."""
+    moves = (_one_way(made, layout, leg, sign) for sign in (1, -1))
+    return Phase(tuple(move for move in moves if move is not None))
+
+
+def _one_way(made: _Torus, layout: Layout, leg: _Leg, sign: int) -> Move | None:
+    """Return what a leg moves on (sign 1) or back (-1), None for nothing.
+
+    Every place sends its neighbour one message: of the displacements that go this way alone, all
+    of the copy's part, of those half way round half of it.
+    """
+    d, n, parts = made.shape[leg.axis], len(made.ranks), layout.chunks // len(made.shape)
+    ahead = made.at[leg.axis]  # of each displacement
+    way = ahead if sign > 0 else d - ahead
+    split = (2 * ahead == d) & (d > 2)
+    whole = (2 * way < d) | ((d == 2) & (sign > 0))
+    kinds = [np.flatnonzero((ahead > 0) & (way > leg.s) & some) for some in (whole, split)]
+    many = np.array([len(kind) for kind in kinds])
+    far, used = np.concatenate(kinds), many > 0
+    if not len(far):
+        return None
+    hop = np.zeros((len(made.shape), 1), int)
+    hop[leg.axis] = sign
+
+    @cache
+    def slots(_s: int) -> tuple[I32, I32]:
+        gone = np.zeros((len(made.shape), len(far)), int)
+        gone[leg.done], gone[leg.axis] = made.at[leg.done][:, far], sign * leg.s
+        last = (way[far] == leg.s + 1) & ~made.at[leg.left][:, far].any(axis=0)
+        origin = made.after[:, made.number(-gone)]
+        target = made.after[:, made.number(made.at[:, far] - gone)]
+        wait = layout.scratch_block(far)
+        half = np.int32(leg.copy * parts) + (split[far] & (sign < 0))
+        leaves = np.where(gone.any(axis=0), wait, layout.input(target)) + half
+        lands = np.where(last, layout.output(origin), wait) + half
+        return leaves.ravel().astype(np.int32), lands.ravel().astype(np.int32)
+
+    src, dst = (np.repeat(x, used.sum()) for x in (made.ranks, made.after[:, made.number(hop)[0]]))
+    count = np.tile(np.array([parts, 1])[used], n)
+    moved = rows(src, dst, count=count, channel=leg.copy, times=np.tile(many[used], n))
+    return Move(moved, slots)

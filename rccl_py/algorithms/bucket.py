@@ -33,7 +33,7 @@ from ..schedule import Layout, Phase, Pipeline, Schedule, pipeline, together
 from .flat import Ints, local_copy, ring_allgather, ring_reduce_scatter
 from .recipe import Recipe, scheduled, spaced
 
-__all__ = ["allgather", "allreduce", "reduce_scatter", "shares"]
+__all__ = ["allgather", "allreduce", "link_loads", "reduce_scatter", "shares"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -85,7 +85,7 @@ class _Colour:
             yield from ring_allgather(*self._stage(k, own, whole=whole))
 
 
-def _loads(sides: tuple[int, ...]) -> Floats:
+def link_loads(sides: tuple[int, ...]) -> Floats:
     """Return what crosses a link of dimension i for a part of colour c: float64[D, D].
 
     Of a shard, a ring of d carries (d - 1) / d over each link and leaves 1 / d.
@@ -106,7 +106,7 @@ def shares(sides: tuple[int, ...]) -> Ints:
     Those under which the links of all dimensions carry the same, whatever the sides, to within
     what `_ENOUGH` says; 4 x 4 x 4: 1, 1, 1; 3 x 5: 8, 5. A colour may get nothing.
     """
-    loads = _loads(sides)
+    loads = link_loads(sides)
     exact = np.linalg.solve(loads, np.ones(len(sides)))
     if exact.min() < 0:  # no sides are known for which it is
         return np.ones(len(sides), dtype=np.int64)

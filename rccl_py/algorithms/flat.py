@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import COPY, I32, REDUCE, Move, Phase, Rows, at, rows
+from ..schedule import COPY, I32, REDUCE, AllPairs, Move, Pairs, Phase, Rows, at, rows
 
 __all__ = [
     "Ints",
@@ -142,27 +142,35 @@ def _rotations(
     op: int,
     switched: bool,
     times: int,
-) -> tuple[Move, ...]:
-    """Return the moves of every position to the one k places on, for k from 1 on.
+) -> Iterator[Phase]:
+    """Yield one phase: moves of every position to the one k places on, for k from 1 on.
 
     Of `own` chunks, REDUCE sends the receiver's and COPY the sender's. All are parts of the same
     few arrays: m moves of m rows a group are held as 2 m.
     """
     size, groups = group.size, group.shape[0]
-    chunks, found = _chunks(own), []
-    first = rows(_flat(group), _flat(group), count=_per_row(width, group), op=op,
-                 channel=_per_row(channel, group))  # fmt: skip
-    ends = _twice(group)
+    chunks = _chunks(own)
 
     def slots(start: int) -> Callable[[int], tuple[I32, I32]]:
         part = slice(start * times, (start + size) * times)
         return lambda _s: (chunks()[part], chunks()[part])
 
-    for k in range(1, group.shape[1]):
-        part = slice(k * groups, k * groups + size)
-        moved = Rows(first.src, ends[part], first.count, first.op, first.channel, switched, times)
-        found.append(Move(moved, slots(k * groups if op == REDUCE else 0)))
-    return tuple(found)
+    def moves() -> Iterator[Move]:
+        ends = _twice(group)
+        first = rows(_flat(group), _flat(group), count=_per_row(width, group), op=op,
+                     channel=_per_row(channel, group))  # fmt: skip
+        for k in range(1, group.shape[1]):
+            to = ends[k * groups : k * groups + size]
+            moved = Rows(first.src, to, first.count, first.op, first.channel, switched, times)
+            yield Move(moved, slots(k * groups if op == REDUCE else 0))
+
+    if group.shape[1] < 2:
+        return
+    if switched:
+        yield Phase(tuple(moves()))
+        return
+    wide = np.broadcast_to(np.asarray(width, dtype=np.int64), (groups,))
+    yield Phase(AllPairs(Pairs(np.asarray(group, np.int32), wide * times, op, times), moves))
 
 
 def direct_reduce_scatter(
@@ -179,9 +187,7 @@ def direct_reduce_scatter(
     Position j reduces its own, then j-1, j-2, ...: one order, whatever arrives first. The
     rotation keeps several senders from meeting at one receiver. switched: the switch adds up.
     """
-    moves = _rotations(group, own, width, channel, REDUCE, switched, times)
-    if moves:
-        yield Phase(moves)
+    yield from _rotations(group, own, width, channel, REDUCE, switched, times)
 
 
 def direct_allgather(
@@ -197,9 +203,7 @@ def direct_allgather(
 
     switched: it sends once, and the switch hands on.
     """
-    moves = _rotations(group, own, width, channel, COPY, switched, times)
-    if moves:
-        yield Phase(moves)
+    yield from _rotations(group, own, width, channel, COPY, switched, times)
 
 
 def _skips(m: int) -> list[int]:

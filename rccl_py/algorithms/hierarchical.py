@@ -291,33 +291,42 @@ def _two_steps(recipe: Recipe, layout: Layout, root_block: Ints) -> tuple[Phase,
 
 
 def gather(recipe: Recipe) -> Schedule:
-    """Return the gather over all rails to the root's node, then inside it to the root."""
-    n, layout = recipe.n, Layout(1, 1, recipe.n, recipe.n)
-    ranks = np.arange(n)
-    root_block = np.asarray(layout.output(ranks))
+    """Return the gather over all rails to the root's node, then inside it to the root.
 
-    def phases() -> Iterator[Phase]:
-        own = np.where(ranks == recipe.root, root_block, layout.scratch_block(ranks))
-        yield local_copy(ranks, layout.input(), own, 1)
-        yield from (p for p in _two_steps(recipe, layout, root_block) if p.moves)
+    Of pieces one is on the rails while another is inside.
+    """
+    n, layout = recipe.n, Layout(recipe.pieces, 1, recipe.n, recipe.n)
+    ranks, unit = np.arange(n), replace(layout, chunks=1)
+
+    def piece() -> Iterator[Phase]:
+        steps = _two_steps(recipe, unit, np.asarray(unit.output(ranks)))
+        return (phase for phase in steps if phase.moves)
+
+    def phases() -> Iterator[Phase | Pipeline]:
+        own = np.where(ranks == recipe.root, layout.output(ranks), layout.scratch_block(ranks))
+        yield local_copy(ranks, layout.input(), own, layout.chunks)
+        one = spaced(recipe.piece("gather/hier-direct-direct", piece), 1, recipe.pieces)
+        yield pipeline(one, recipe.pieces, 1)
 
     return scheduled("gather", "hier-direct-direct", recipe, layout, 1, phases)
 
 
 def scatter(recipe: Recipe) -> Schedule:
     """Return the scatter inside the root's node by rail, then over all rails: a gather reversed."""
-    n, layout = recipe.n, Layout(1, recipe.n, 1, recipe.n)
-    ranks = np.arange(n)
-    root_block = np.asarray(layout.input(ranks))
+    n, layout = recipe.n, Layout(recipe.pieces, recipe.n, 1, recipe.n)
+    ranks, unit = np.arange(n), replace(layout, chunks=1)
 
-    def reverse(phase: Phase) -> Phase:
-        return Phase(tuple(_turned(move) for move in phase.moves))
+    def piece() -> Iterator[Phase]:
+        steps = _two_steps(recipe, unit, np.asarray(unit.input(ranks)))
+        for phase in reversed(steps):
+            if phase.moves:
+                yield Phase(tuple(_turned(move) for move in phase.moves))
 
-    def phases() -> Iterator[Phase]:
-        rails, inward = _two_steps(recipe, layout, root_block)
-        yield from (reverse(p) for p in (inward, rails) if p.moves)
-        own = np.where(ranks == recipe.root, root_block, layout.scratch_block(ranks))
-        yield local_copy(ranks, own, layout.output(), 1)
+    def phases() -> Iterator[Phase | Pipeline]:
+        one = spaced(recipe.piece("scatter/hier-direct-direct", piece), 1, recipe.pieces)
+        yield pipeline(one, recipe.pieces, 1)
+        own = np.where(ranks == recipe.root, layout.input(ranks), layout.scratch_block(ranks))
+        yield local_copy(ranks, own, layout.output(), layout.chunks)
 
     return scheduled("scatter", "hier-direct-direct", recipe, layout, 1, phases)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import I32, Layout, Move, Outline, Phase, Pipeline, Schedule
+from ..schedule import I32, Layout, Move, Outline, Phase, Pipeline, Schedule, changed
 from .flat import Ints
 
 __all__ = ["Forest", "Part", "Paths", "Recipe", "Shares", "scheduled", "shares_of", "spaced"]
@@ -139,8 +140,8 @@ def spaced(phases: Iterable[Phase], width: int, pieces: int) -> Iterator[Phase]:
     that what a planner found out about them serves any number of pieces.
     """
     for phase in phases:
-        moves = tuple(_apart(m, width, pieces) for m in phase.moves)
-        yield phase if pieces == 1 else Phase(moves, phase.steps)
+        apart = partial(_apart, width=width, pieces=pieces)
+        yield phase if pieces == 1 else Phase(changed(phase.moves, apart), phase.steps)
 
 
 def _apart(move: Move, width: int, pieces: int) -> Move:

@@ -27,7 +27,7 @@ from .flat import Ints, local_copy
 from .recipe import Recipe, scheduled
 from .shapes import identity_order
 
-__all__ = ["allreduce"]
+__all__ = ["allreduce", "copies_of", "partners_of"]
 
 
 def _swung(shape: tuple[int, ...], axis: int, s: int, sign: int) -> Ints:
@@ -40,7 +40,7 @@ def _swung(shape: tuple[int, ...], axis: int, s: int, sign: int) -> Ints:
     return np.asarray(np.take(grid, partner, axis=axis).ravel())
 
 
-def _partners(shape: tuple[int, ...], first: int, sign: int) -> Ints:
+def partners_of(shape: tuple[int, ...], first: int, sign: int) -> Ints:
     """Return int[log2(q), q]: the dimensions in turn from `first` on, until each is used up."""
     axes = [(first + k) % len(shape) for k in range(len(shape))]
     turn = [(s, axis) for s in range(max(shape).bit_length()) for axis in axes]
@@ -48,10 +48,10 @@ def _partners(shape: tuple[int, ...], first: int, sign: int) -> Ints:
     return np.array(steps, dtype=np.int64).reshape(-1, int(np.prod(shape)))
 
 
-def _copies(shape: tuple[int, ...]) -> list[Ints]:
+def copies_of(shape: tuple[int, ...]) -> list[Ints]:
     """Return the partners of every copy; a side of two has but one way, no mirror image."""
     signs = (1, -1) if max(shape) > 2 else (1,)
-    return [_partners(shape, axis, sign) for sign in signs for axis in range(len(shape))]
+    return [partners_of(shape, axis, sign) for sign in signs for axis in range(len(shape))]
 
 
 def allreduce(recipe: Recipe) -> Schedule:
@@ -63,10 +63,10 @@ def allreduce(recipe: Recipe) -> Schedule:
     n = recipe.n
     power_of_two("allreduce/swing", n, "circulant")
     if recipe.grid is None:
-        group, copies = identity_order(n)[0], [_partners((n,), 0, 1)]
+        group, copies = identity_order(n)[0], [partners_of((n,), 0, 1)]
     else:
         sides = tuple(d for d in recipe.grid.shape if d > 1) or (1,)
-        group, copies = recipe.grid.ravel(), _copies(sides)
+        group, copies = recipe.grid.ravel(), copies_of(sides)
     layout = Layout(len(copies) * n, 1, 1)
 
     def turns(c: int, partners: Ints) -> Turns:

@@ -95,6 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from ..errors import InvalidUsage
     from ..planner import Planner
     from ..planner.describe import plan_as_dict, plan_lines, table_lines
+    from ..planner.policies.compare import EXPRESSIBLE
     from ..topology import lower
     from ..units import format_size, parse_size
 
@@ -118,6 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
         custom=customs,
         synthesise=arguments.synthesis,
         verify=arguments.verify or arguments.explain,
+        always=EXPRESSIBLE if arguments.tuner_csv else (),
     )
     blocks = max(spec.blocks(planner.fabric.nranks))
     wanted = sizes or [8 * 4**k for k in range(15)]

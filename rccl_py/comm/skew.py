@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Skewed", "relay_parts"]
 
 _LARGE = 1 << 20  # B the busiest rank sends or gets from which on a call is planned (assumed)
-_MOST = 128  # ranks up to which it is: planning takes a second there
+_MOST = 64  # ranks up to which it is: planning takes a second there
 _KEPT = 16  # plans; a training step that repeats its counts repeats the plan
 
 

@@ -9,6 +9,7 @@ from .domain import Domain
 from .fabric import Fabric
 from .inside import Found, Hubs, Inside, Listed, Planes, Searched, Wired
 from .naming import link_number
+from .pairs import crossing_pairs
 from .pausing import BEYOND, Pausing
 from .tables import F64, I64, Routes, Table, expand, firsts
 
@@ -28,6 +29,7 @@ __all__ = [
     "Searched",
     "Table",
     "Wired",
+    "crossing_pairs",
     "expand",
     "firsts",
     "link_number",

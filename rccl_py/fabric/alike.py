@@ -27,7 +27,7 @@ from .wiring import Wiring
 if TYPE_CHECKING:
     from .fabric import Fabric
 
-__all__ = ["loaded", "on_wiring"]
+__all__ = ["Amounts", "loaded", "on_wiring"]
 
 _FEW = 256  # transfers that are not worth a pattern
 
@@ -66,7 +66,7 @@ def _by_kind(fabric: Fabric, *nodes: I32) -> Iterator[tuple[tuple[int, ...], I64
         yield tuple(int(k) for k in which), np.flatnonzero(number == key)
 
 
-class _Amounts:
+class Amounts:
     """How much of each pattern every node has: float64[nodes that have some, patterns]."""
 
     def __init__(self, fabric: Fabric, node: I32, of: I64, count: int,
@@ -112,7 +112,7 @@ def _near(fabric: Fabric, load: F64, src: I32, dst: I32,
             _add(load, fabric.routes(one, two), heavy)
             continue
         routes = domain.inside.routes(kinds.i, kinds.j)
-        amounts = _Amounts(fabric, node, kinds.of, len(kinds), heavy)
+        amounts = Amounts(fabric, node, kinds.of, len(kinds), heavy)
         amounts.put(load, fabric.first_link, routes.row, routes.link, routes.share)
 
 
@@ -128,7 +128,7 @@ def _planes(
     assert isinstance(inside, Planes)
     weight = np.where(i == j, 0.0, weight)
     for local, ways in ((i, inside.up), (j, inside.down)):
-        amounts = _Amounts(fabric, node, local.astype(np.int64), domain.ngpus, weight)
+        amounts = Amounts(fabric, node, local.astype(np.int64), domain.ngpus, weight)
         each = np.repeat(np.arange(domain.ngpus), ways.shape[1])
         share = np.full(len(each), 1.0 / ways.shape[1])
         amounts.put(load, fabric.first_link, each, ways.ravel(), share)
@@ -165,7 +165,7 @@ def _by_pattern(
     for node, own, nic, first in zip(
         nodes, (leaving, entering), nics, (cable, cable + fabric.ports)
     ):
-        amounts = _Amounts(fabric, node, kinds.of, len(kinds), weight)
+        amounts = Amounts(fabric, node, kinds.of, len(kinds), weight)
         for row, link, share in own:
             amounts.put(load, fabric.first_link, row, link, share)
         if fabric.wiring is not None:

@@ -95,7 +95,8 @@ def _edges(domain: Domain, used: I64, wired: bool, staged: bool) -> _Edges:
     host = ~domain.joins if not domain.joins.all() else np.zeros(len(tail), dtype=bool)
     hosted = not host.any() or not _joined(domain, used)
     rate = domain.bandwidth / domain.wire[_SIMPLE]
-    nics = np.array([domain.vertices.index(name) for name in domain.nic_names], dtype=np.int64)
+    number = {name: v for v, name in enumerate(domain.vertices)}
+    nics = np.array([number[name] for name in domain.nic_names], dtype=np.int64)
     kept = np.ones(len(tail), dtype=bool) if hosted else domain.joins.copy()
     kept[np.isin(tail, nics) | np.isin(head, nics)] = False
     kept &= _relayed(domain, used, staged and wired)

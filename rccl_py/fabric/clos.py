@@ -129,6 +129,11 @@ class Clos:
             parts += [np.repeat(rates(self.pod_up, "pod_up", self.npods) / each, each)] * 2
         return np.concatenate([np.zeros(0), *parts])
 
+    @property
+    def whole(self) -> bool:
+        """Whether every port reaches every other."""
+        return self._tiers == 3 or (self._tiers == 2 and self.npods == 1)
+
     @cached_property
     def bundled(self) -> bool:
         """Whether links side by side are one."""
@@ -219,6 +224,19 @@ class Clos:
             heavy = np.where(pods[0] != pods[1], heavy, 0.0)
             for first, pod in zip((high, low), pods):
                 load[first : first + self.npods] = np.bincount(pod, heavy, self.npods)
+        return load
+
+    def above(self, leaf: I64, pod: I64, far: F64, away: F64, *, up: bool) -> F64:
+        """Return what flows under "spray" put on links one way: float64[nlinks].
+
+        leaf, pod: of the ports at one end; far: what leaves the leaf, away: what leaves the pod.
+        """
+        load, (ups, downs, high, low, _) = np.zeros(self.nlinks), self._starts
+        first = ups if up else downs
+        load[first : first + self.nleaves] = np.bincount(leaf, far, self.nleaves)
+        if self._tiers == 3:
+            first = high if up else low
+            load[first : first + self.npods] = np.bincount(pod, away, self.npods)
         return load
 
     def _choose(self, src: I64, dst: I64, k: I64, salt: int) -> I64:

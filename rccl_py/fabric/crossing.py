@@ -14,7 +14,7 @@ from ..schedule import I32
 from .domain import Domain
 from .tables import F64, I64, expand
 
-__all__ = ["Flows", "flows_of"]
+__all__ = ["Flows", "flows_of", "hops_between"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,6 +54,25 @@ def flows_of(source: Domain, target: Domain, i: I32, j: I32, staged: bool) -> Fl
     share = width / np.bincount(row, weights=width, minlength=len(i))[row]
     first = np.cumsum(count) - count
     return Flows(row, leaving, entering, share, np.minimum(first, max(len(row) - 1, 0)))
+
+
+def hops_between(
+    source: Domain, target: Domain, ends: tuple[I32, I32], flows: Flows, staged: bool
+) -> F64:
+    """Return the s from accelerators ends[0] of one node to ends[1] of another: float64[3, k].
+
+    Without the switches of the network between.
+    """
+    leaving, entering = flows.leaving[flows.first], flows.entering[flows.first]
+    out, into = source.nic[leaving], target.nic[entering]
+    # The hand-shake goes both ways, so the slower of two unlike ports sets its pace.
+    each = np.maximum(source.port_latency[:, out], target.port_latency[:, into])
+    each += source.wait[leaving] + target.wait[entering]
+    if staged:
+        i, j = ends
+        each += source.inside.latency(i, source.holder(leaving))
+        each += target.inside.latency(target.holder(entering), j)
+    return np.asarray(each)
 
 
 def _on_rails(source: Domain, target: Domain, i: I32, j: I32) -> tuple[I64, I64, I64]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..schedule import I32
-from .crossing import Flows, flows_of
+from .crossing import Flows, flows_of, hops_between
 from .domain import Domain
 from .pausing import Pausing, pausing_of
 from .tables import F64, I64, Patterns, Routes, expand, joined, patterns
@@ -359,17 +359,11 @@ class Fabric:
     def _far_latency(self, src: I32, dst: I32) -> F64:
         found = np.zeros((3, len(src)))
         for source, target, at, pairs, flows in self._ends(src, dst):
-            leaving, entering = flows.leaving[flows.first], flows.entering[flows.first]
-            out, into = source.nic[leaving].astype(np.int64), target.nic[entering].astype(np.int64)
-            # The hand-shake goes both ways, so the slower of two unlike ports sets its pace.
-            each = np.maximum(source.port_latency[:, out], target.port_latency[:, into])
-            each += source.wait[leaving] + target.wait[entering]
-            if self.staged:
-                i, j = pairs.ends
-                each += source.inside.latency(i, source.holder(leaving))
-                each += target.inside.latency(target.holder(entering), j)
-            hops = each[:, pairs.of]
+            hops = hops_between(source, target, pairs.ends, flows, self.staged)[:, pairs.of]
             if self.wiring is not None:
+                leaving, entering = flows.leaving[flows.first], flows.entering[flows.first]
+                out, into = (d.nic[a].astype(np.int64)
+                             for d, a in ((source, leaving), (target, entering)))  # fmt: skip
                 out = out[pairs.of] + self.first_port[self.node[src[at]]]
                 into = into[pairs.of] + self.first_port[self.node[dst[at]]]
                 hops += self.wiring.switches(out, into) * self.hop

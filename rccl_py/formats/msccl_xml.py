@@ -296,8 +296,7 @@ def read_msccl_text(data: bytes, file: Path) -> Custom:
     for ledger in ledgers:
         actions = _Reader(root, ledger, nchannels).read()
         try:
-            run_threads(actions, ledger)
-            schedule = schedule_of(ledger, name, nchannels)
+            schedule = schedule_of(run_threads(actions, ledger), name, nchannels)
         except (Fault, ScheduleError) as error:
             kind = "in place: " if ledger.in_place and len(ledgers) > 1 else ""
             raise FormatError(f"{file}: {kind}{error}") from None

@@ -21,7 +21,7 @@ from ..programs.ledger import Fault, Ledger
 from ..programs.placing import schedule_of
 from ..programs.plan import Custom, proved
 from ..programs.threads import Action, run_threads
-from .mscclpp_ops import Block, Gpu, Node, Plan
+from .mscclpp_ops import Block, Gpu, Node, Plan, shared
 from .text import clean, json_of, text_of
 
 __all__ = ["read_mscclpp", "read_mscclpp_text"]
@@ -38,9 +38,24 @@ _COLLS = {
 _PROTOCOLS = {"Simple": "Simple", "LL": "LL"}
 _MOST_GPUS = 1024
 _MOST_CHUNKS = 1 << 18
+_MOST_SHARES = 1 << 10  # of a chunk
 
 
-def _ledger(top: Node, gpus: list[Node]) -> Ledger:
+def _fine(nodes: list[Node]) -> int:
+    """Return into how many a chunk must be cut so that all groups of thread blocks can share it."""
+    found = 1
+    for gpu in nodes:
+        for block in gpu.nodes("threadblocks"):
+            for op in block.nodes("ops"):
+                for one in (op, *op.nodes("ops")):
+                    found = math.lcm(found, shared(one)[1])
+                    if found > _MOST_SHARES:
+                        raise one.error(f"thread block groups cut chunks into {found} shares: "
+                                        f"at most {_MOST_SHARES}")  # fmt: skip
+    return found
+
+
+def _ledger(top: Node, gpus: list[Node], fine: int) -> Ledger:
     name = top.text("collective")
     if name not in _COLLS:
         raise top.error(f"collective {clean(name)}: one of {', '.join(_COLLS)}")
@@ -61,7 +76,7 @@ def _ledger(top: Node, gpus: list[Node]) -> Ledger:
             f"blocks of {', '.join(map(str, sorted(found))) or 'no'} chunks: input_chunks and "
             f"output_chunks of all gpus must cut a block of {name} into the same number"
         )
-    chunks = found.pop()
+    chunks = found.pop() * fine
     if n * max(spec.blocks(n)) * chunks > _MOST_CHUNKS:
         raise top.error(f"more than {_MOST_CHUNKS} chunks: too many to be followed")
     return Ledger(spec.name, n, 0, chunks, top.flag("inplace"))
@@ -122,20 +137,21 @@ def read_mscclpp_text(data: bytes, file: Path) -> Custom:
     if not isinstance(top.value, dict):
         raise FormatError(f"{file}: an object with collective and gpus was expected")
     order = _order(top)
-    ledger = _ledger(top, order)
+    fine = _fine(order)
+    ledger = _ledger(top, order, fine)
     protocol = top.text("protocol")
     if protocol not in _PROTOCOLS:
         raise top.error(f"protocol {clean(protocol)}: one of {', '.join(_PROTOCOLS)}")
-    gpus = [Gpu.of(node, rank, ledger) for rank, node in enumerate(order)]
-    plan = Plan(ledger, gpus)
+    gpus = [Gpu.of(node, rank, ledger, fine) for rank, node in enumerate(order)]
+    plan = Plan(ledger, gpus, fine)
     _connect(top, gpus)
     name = top.text("name")[:80] or file.stem
     least, most = _bounds(top)
     try:
         threads = _threads(plan)
-        run_threads(threads, ledger, _given(gpus))
+        done = run_threads(threads, ledger, _given(gpus))
         nchannels = max((a.channel for t in threads for a in t), default=0) + 1
-        schedule = proved(schedule_of(ledger, name, nchannels))
+        schedule = proved(schedule_of(done, name, nchannels))
     except (Fault, ScheduleError) as error:
         raise FormatError(f"{file}: {error}") from None
     notes = tuple(sorted(plan.notes))

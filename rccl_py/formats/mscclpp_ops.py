@@ -17,7 +17,7 @@ from ..programs.ledger import NAMES, Ledger, Place
 from ..programs.threads import Action
 from .text import clean
 
-__all__ = ["Block", "Gpu", "Node", "Plan"]
+__all__ = ["Block", "Gpu", "Node", "Plan", "shared"]
 
 _MOST_MOVED = 1 << 20  # chunks, over all operations
 _COPIES = ("copy", "get", "put", "pws", "pwsf", "ppkt", "rppkt", "cpkt", "tpkt", "upkt")
@@ -109,10 +109,10 @@ class Gpu:
     partner: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     @staticmethod
-    def of(node: Node, rank: int, ledger: Ledger) -> Gpu:
-        """Return the tables of a gpu."""
+    def of(node: Node, rank: int, ledger: Ledger, fine: int) -> Gpu:
+        """Return the tables of a gpu; every chunk of the file is `fine` of the ledger's."""
         keys = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
-        gpu = Gpu(node, rank, {b: node.whole(k, 0, 1 << 31) for b, k in keys.items()})
+        gpu = Gpu(node, rank, {b: fine * node.whole(k, 0, 1 << 31) for b, k in keys.items()})
         for channel in node.nodes("channels"):
             kind = channel.text("channel_type")
             if kind == "switch":
@@ -137,12 +137,24 @@ def _buffer(node: Node, key: str) -> str:
     return value
 
 
+def shared(op: Node) -> tuple[int, int]:
+    """Return which share of an operation a thread block does, and of how many."""
+    if not op.has("tbg_info"):
+        return 0, 1
+    info = Node(op.get("tbg_info"), f"{op.where} tbg_info", op.file)
+    blocks = info.whole("tbg_size", 1, 1 << 10)
+    return info.whole("tb_id", 0, blocks - 1), blocks
+
+
 @dataclass(eq=False)
 class Plan:
-    """The plan while it is read; notes: what was assumed."""
+    """The plan while it is read. fine: into how many a chunk is cut, so that a group of thread
+    blocks can share one. notes: what was assumed.
+    """
 
     ledger: Ledger
     gpus: list[Gpu]
+    fine: int = 1
     notes: set[str] = field(default_factory=set)
     moved: int = 0
 
@@ -177,11 +189,6 @@ class Block:
         name = op.text("name")
         if name not in _KNOWN:
             raise op.error(f"operation {clean(name)} is not known: one of {', '.join(_KNOWN)}")
-        if op.has("tbg_info") or op.has("tbg"):
-            raise op.error(
-                f"operation {name} is shared by a group of thread blocks, which cannot be followed "
-                "chunk by chunk: write it without thread block groups"
-            )
         where = f"{op.where} ({name})"
         if name in _STANDS:
             return [Action("stand", where)]
@@ -232,8 +239,7 @@ class Block:
 
     def _places(self, op: Node, buff: Node) -> tuple[Place, ...]:
         """Return the chunks an operand names, of this gpu or of another."""
-        count = buff.whole("size", 1, _MOST_MOVED)
-        first = buff.whole("index", 0, 1 << 31)
+        first, count = self._range(op, buff)
         if buff.has("type"):
             rank, buffer = self.gpu.rank, _buffer(buff, "type")
         else:
@@ -246,14 +252,25 @@ class Block:
         self._bound(buff, rank, buffer, first + count)
         return tuple((rank, buffer, first + k) for k in range(count))
 
+    def _range(self, op: Node, buff: Node) -> tuple[int, int]:
+        """Return the first of the ledger's chunks and how many: this thread block's share."""
+        fine = self.plan.fine
+        first = fine * buff.whole("index", 0, 1 << 31)
+        count = fine * buff.whole("size", 1, _MOST_MOVED)
+        number, blocks = shared(op)
+        self.plan.moved += count // blocks
+        if self.plan.moved > _MOST_MOVED:
+            raise buff.error(f"more than {_MOST_MOVED} chunks in operands: too many to be followed")
+        return first + count // blocks * number, count // blocks
+
     def _bound(self, buff: Node, rank: int, buffer: str, end: int) -> None:
         limit = self.plan.gpus[rank].limits[buffer]
         if end > limit:
-            raise buff.error(f"chunks to {end - 1} leave the {NAMES[buffer]} of gpu {rank}, which "
-                             f"has {limit} chunks")  # fmt: skip
-        self.plan.moved += 1
-        if self.plan.moved > _MOST_MOVED:
-            raise buff.error(f"more than {_MOST_MOVED} operands: too many to be followed")
+            fine = self.plan.fine
+            raise buff.error(
+                f"chunks to {-(-end // fine) - 1} leave the {NAMES[buffer]} of gpu {rank}, which "
+                f"has {limit // fine} chunks"
+            )
 
     def _operands(self, op: Node, key: str) -> list[tuple[Place, ...]]:
         found = [self._places(op, buff) for buff in op.nodes(key)]
@@ -309,7 +326,7 @@ class Block:
             if number >= len(self.gpu.groups):
                 raise op.error(f"switch channel {number}: the gpu has {len(self.gpu.groups)}")
             buffer, ranks = self.gpu.groups[number]
-            first, size = buff.whole("index", 0, 1 << 31), buff.whole("size", 1, _MOST_MOVED)
+            first, size = self._range(op, buff)
             each = {}
             for rank in ranks:
                 self._bound(buff, rank, buffer, first + size)

@@ -28,7 +28,7 @@ from .volumes import Places, Stage, stages_of
 
 __all__ = ["PIECES", "Floor", "Limits", "Machine", "limits_of"]
 
-PIECES = (1, 2, 4, 8, 16, 64)
+PIECES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """The numbers of pieces that are tried."""
 
 
@@ -136,10 +136,9 @@ class _Timed:
     """Stages in s: hops and messages, and bytes between nodes and inside, float64[stages] each."""
 
     waits: F64
-    each: float
     far: F64
     near: F64
-    steps: int
+    steps: F64
 
     @classmethod
     def of(cls, m: Machine, stages: list[Stage], block: float, protocol: Protocol) -> _Timed:
@@ -156,15 +155,16 @@ class _Timed:
         waits = hops * far_hop[i] + (steps - hops) * hop[i] + posted @ np.array([far_post, post])
         return cls(
             waits,
-            float((waits / steps).min()),
             far * block / far_rate[i] if far_rate[i] else far * 0,
             near * block / rate[i] if rate[i] else near * 0,
-            int(steps.sum()),
+            steps.astype(np.float64),
         )
 
     def least(self, pieces: int) -> float:
         """Return the s the stages take at least in so many pieces."""
-        waits = float(self.waits.sum()) + (pieces - 1) * self.each
+        # A stage is at work for pieces - 1 steps more than alone; before it does, and after, the
+        # first piece and the last go through the others.
+        waits = float(self.waits.sum() + (pieces - 1) * (self.waits / self.steps).max())
         if pieces == 1:
             return waits + float(np.maximum(self.far, self.near).sum())
         kinds = ((self.far, self.near), (self.near, self.far))
@@ -173,7 +173,7 @@ class _Timed:
     def why(self) -> str:
         """Return what most of it is, for people."""
         terms = {
-            f"{self.steps} steps of hops take": float(self.waits.sum()),
+            f"{int(self.steps.sum())} steps of hops take": float(self.waits.sum()),
             "its bytes keep all NICs busy for": float(self.far.sum()),
             "its bytes keep all scale-up links busy for": float(self.near.sum()),
         }
@@ -203,18 +203,32 @@ class Limits:
     def least(self, block: float, pieces: int, protocol: Protocol) -> float:
         """Return the s a call takes at least in several pieces.
 
-        Every piece goes through all steps, one behind another: so there are pieces - 1 steps more,
-        each at least as long as the shortest step of a piece; and what crosses a link crosses it.
+        Every piece goes through all steps, one behind another: so any step is at work pieces - 1
+        times more, and all are at least as long as the shortest; what crosses a link crosses it.
         """
         made, i = self.profile, protocol.index
         latency, slot = made.latency(protocol), block / made.chunks
         wire = made.link[i] * slot
-        whole = float((made.steps * latency).sum() + self.busiest[i] * slot)
         if not len(wire):
             return self.profile.fabric.launch
+        whole = float(
+            (made.steps * latency).sum() + (pieces - 1) * latency.max() + self.busiest[i] * slot
+        )
         steps = float(made.steps.sum()) + pieces - 1
         paced = steps * float((latency + wire / pieces).min())
         return made.fabric.launch + max(whole, paced)
+
+    def likely(self, block: float, protocol: Protocol) -> float:
+        """Return about the number of pieces that suits: what overlaps saves, steps more cost.
+
+        In k pieces about (k - 1) steps of the longest latency are added, and of all the steps'
+        bytes but the busiest link's 1 / k is left: least at k = sqrt(bytes / latency).
+        """
+        made, i = self.profile, protocol.index
+        slot = block / made.chunks
+        latency = float(made.latency(protocol).max(initial=0.0))
+        hidden = float((made.steps * made.link[i]).sum() - self.busiest[i]) * slot
+        return float(np.sqrt(max(hidden, 0.0) / latency)) if latency > 0 else 1.0
 
 
 def limits_of(made: Profile) -> Limits:

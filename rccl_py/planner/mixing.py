@@ -31,7 +31,7 @@ __all__ = ["mixes"]
 _SHARES = 32  # the most shares that the data is cut into
 _SAVES = 0.01  # a mix is worth building where the busiest link is used so much less
 _TRIED = 10  # options that are looked at, the fastest ones
-_LINKS = 1 << 18  # links of a machine whose options are mixed
+_LINKS = 1 << 13  # links of a machine whose options are mixed
 _TURNS = 64
 _MADE = ("mix", "forest", "paths")  # needs of algorithms made for a machine: whole as they are
 
@@ -57,7 +57,10 @@ def mixes(timed: Sequence[Timed], block: float) -> Iterator[tuple[str, tuple[Par
         if share is not None:
             found.append((most, i, j, share))
     for _, i, j, share in sorted(found, key=lambda f: (round(f[0] / alone.min(), 3), f[1:3]))[:2]:
-        yield protocol, _parts(options[i], options[j], share)
+        for finer in (1, 2, 4):
+            parts = _parts(options[i], options[j], share, finer)
+            if parts is not None:
+                yield protocol, parts
 
 
 def _best(timed: Sequence[Timed], protocol: str) -> list[Option]:
@@ -109,11 +112,18 @@ def _least(one: F64, two: F64, below: float) -> tuple[Fraction | None, float]:
     return _FRACTIONS[at], float(most[at])
 
 
-def _parts(one: Option, two: Option, share: Fraction) -> tuple[Part, ...]:
-    """Return the parts: the one of fewer steps takes turns, so that both are busy all the time."""
-    steps = [int(o.profile.steps.sum()) for o in (one, two)]
+def _parts(one: Option, two: Option, share: Fraction, finer: int) -> tuple[Part, ...] | None:
+    """Return the parts: the one of fewer steps takes turns, so that both are busy all the time.
+
+    finer: how many times the pieces that suit each alone; None where neither has so many.
+    """
+    pieces = [o.pieces * finer if o.pieces * finer <= o.algorithm.pieces else o.pieces
+              for o in (one, two)]  # fmt: skip
+    if finer > 1 and pieces == [one.pieces, two.pieces]:
+        return None
+    steps = [int(o.profile.steps.sum()) + k - o.pieces for o, k in zip((one, two), pieces)]
     turns = [max(1, min(_TURNS, round(max(steps) / s))) for s in steps]
     shares = share.numerator, share.denominator - share.numerator
     return tuple(
-        Part(o.algorithm.name, s, o.pieces, t) for o, s, t in zip((one, two), shares, turns)
+        Part(o.algorithm.name, s, k, t) for o, s, k, t in zip((one, two), shares, pieces, turns)
     )

@@ -30,8 +30,9 @@ __all__ = ["Made", "Offers", "Priced"]
 Made = tuple[Algorithm, str, Callable[[int], Recipe]]
 """An algorithm made for the machine: its row, a name of its own, the recipe by pieces."""
 
-_FEW = 1 << 11  # rows of a schedule that is built rather than thought about
-_MANY = 1 << 16  # rows of one that is built only where it may save more than
+_SMALL = 64  # ranks of a machine on which a schedule of
+_FEW = 1 << 12  # rows is built rather than thought about
+_MANY = 1 << 12  # rows of one that is built only where it may save more than
 _HARDLY = 0.03  # of the time
 
 
@@ -92,7 +93,7 @@ class Offers:
             found.add(
                 self._one(algorithm, algorithm.name, self.recipe), algorithm.name, number, mine
             )
-            if not self._is_small(algorithm):
+            if self._rows(algorithm) > _FEW:
                 found.more(number)  # while what it consists of is at hand
                 self._forget()
         found.rest()
@@ -130,7 +131,7 @@ class Offers:
         return algorithm.rows(n, n if nodes is None else nodes.shape[1])
 
     def _is_small(self, algorithm: Algorithm) -> bool:
-        return self._rows(algorithm) <= max(_FEW, 4 * self.fabric.nranks)
+        return self.fabric.nranks <= _SMALL and self._rows(algorithm) <= _FEW
 
     def _is_skipped(self, algorithm: Algorithm, floor: Floor, best: float) -> bool:
         """Return whether an algorithm is not worth building: it cannot win, or hardly any time."""
@@ -192,11 +193,10 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Pieces of an algorithm that are not priced yet, and the s they take at least."""
+    """An algorithm of which several pieces are not priced yet, and the s they take at least."""
 
     least: float
     number: int
-    pieces: int
     name: str
     protocols: list[str]
 
@@ -215,21 +215,21 @@ class _Search:
         """Leave an algorithm unbuilt."""
         self.left_out.append(Candidate(name, "", 0, 0, np.inf, _unbuilt(floor, self.best)))
 
-    def price(self, option: Option, number: int, k: int, protocols: Sequence[str]) -> None:
-        """Price an option. number, k: of equals the lower is preferred."""
-        for p in protocols:
-            seconds = float(option.profile.seconds(self.block, PROTOCOLS[p]))
-            self.timed.append((seconds, number * 128 + k, option, p))
-            self.best = min(self.best, seconds)
+    def price(self, option: Option, number: int, k: int, protocols: Sequence[str]) -> list[float]:
+        """Price an option under each protocol. number, k: of equals the lower is preferred."""
+        found = [float(option.profile.seconds(self.block, PROTOCOLS[p])) for p in protocols]
+        for seconds, p in zip(found, protocols):
+            self.timed.append((seconds, number * 512 + k, option, p))
+        self.best = min([self.best, *found])
+        return found
 
     def add(self, option: Option, name: str, number: int, protocols: list[str]) -> None:
         """Price an option of one piece, and put those of several on the list."""
         self.price(option, number, 1, protocols)
-        limits = self.offers.built[name].limits
-        for pieces in PIECES[1:]:
-            if pieces <= self.offers._most(option.algorithm):
-                least = min(limits.least(self.block, pieces, PROTOCOLS[p]) for p in protocols)
-                self.waiting.append(_Waiting(least, number, pieces, name, protocols))
+        tried = self._tried(name)
+        if len(tried) > 1:
+            least = min(self._least(name, k, protocols) for k in tried[1:])
+            self.waiting.append(_Waiting(least, number, name, protocols))
 
     def more(self, number: int) -> None:
         """Price the other numbers of pieces of one algorithm, now."""
@@ -242,11 +242,48 @@ class _Search:
         waiting, self.waiting = self.waiting, []
         self._price(waiting)
 
+    def _tried(self, name: str) -> list[int]:
+        most = self.offers._most(self.offers.built[name].one.algorithm)
+        return [k for k in PIECES if k <= most]
+
+    def _least(self, name: str, pieces: int, protocols: Sequence[str]) -> float:
+        limits = self.offers.built[name].limits
+        return min(limits.least(self.block, pieces, PROTOCOLS[p]) for p in protocols)
+
     def _price(self, waiting: list[_Waiting]) -> None:
-        for w in sorted(waiting, key=lambda w: (w.least, w.number, w.pieces)):
-            if w.least <= self.best or w.name in self.always:
-                option = self.offers._of_pieces(w.name, w.pieces)
-                self.price(option, w.number, w.pieces, w.protocols)
+        for w in sorted(waiting, key=lambda w: (w.least, w.number)):
+            for protocol in w.protocols:
+                self._walk(w, protocol)
+
+    def _walk(self, w: _Waiting, protocol: str) -> None:
+        """Price pieces from the number that is likely best, on while they get better either way.
+
+        The time falls and then rises with the number of pieces; those that cannot win are passed.
+        """
+        tried, seen = self._tried(w.name), dict[int, float]()
+        hopeful = [
+            i
+            for i, k in enumerate(tried)
+            if self._least(w.name, k, [protocol]) <= self.best or w.name in self.always
+        ]
+        if not hopeful:
+            return
+        likely = max(self.offers.built[w.name].limits.likely(self.block, PROTOCOLS[protocol]), 1.0)
+        start = min(hopeful, key=lambda i: (abs(np.log(tried[i] / likely)), i))
+
+        def seconds(i: int) -> float:
+            if i not in seen:
+                option = self.offers._of_pieces(w.name, tried[i])
+                if tried[i] == 1:  # priced already
+                    seen[i] = float(option.profile.seconds(self.block, PROTOCOLS[protocol]))
+                else:
+                    seen[i] = self.price(option, w.number, tried[i], [protocol])[0]
+            return seen[i]
+
+        for way in (-1, 1):
+            at = start
+            while at + way in hopeful and seconds(at + way) < seconds(at):
+                at += way
 
 
 def _unbuilt(floor: Floor, best: float) -> str:

@@ -60,6 +60,7 @@ class Planner:
     synthesise: whether algorithms are made for this machine where the others leave more than 5% of
     the optimum: "auto" (few ranks, some seconds at most, kept on disk), "always" or True, "never"
     or False. verify: ask the clock about the first three before one is taken.
+    always: algorithms that are timed on large machines too where they cannot be the fastest.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Planner:
         custom_first: bool = False,
         synthesise: str | bool = "auto",
         verify: bool = False,
+        always: Sequence[str] = (),
     ) -> None:
         if not isinstance(fabric, Fabric):
             raise InvalidArgument(
@@ -87,7 +89,7 @@ class Planner:
         self._algo, self._proto, self._channels = algo, proto, max_channels
         self._loads = Loads(fabric)
         self._given = Given.of(fabric, custom, custom_first, self._loads, self.recipe)
-        self._verify = verify
+        self._verify, self._always = verify, tuple(always)
         self._synthesis = Synthesis.of(fabric, synthesise)
         self._plans: dict[tuple[str, float, int, str], Plan] = {}
         self.policy: Policy | None = None
@@ -122,7 +124,9 @@ class Planner:
         if self.nodes is not None:  # as two-level algorithms see them
             node = np.empty_like(node)
             node[self.nodes] = np.arange(len(self.nodes))[:, None]
-        return Machine(self.fabric, Places(node, self.nodes, self.shape.tiers))
+        return Machine(
+            self.fabric, Places(node, self.nodes, self.shape.tiers, self.shape.grid is not None)
+        )
 
     @cached_property
     def rings(self) -> Rings:
@@ -309,7 +313,7 @@ class Planner:
         pick = None
         if policy is not None:
             pick = policy.pick(self.figures(policy), collective, spec.size(block, n))
-        always = () if pick is None else pick.stand_ins
+        always = self._always if pick is None else pick.stand_ins
         more = partial(self._made, collective, block, root)
         priced = offers.priced(block, protocols, always, more)
         if not priced.timed:

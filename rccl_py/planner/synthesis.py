@@ -19,7 +19,7 @@ __all__ = ["MODES", "Synthesis"]
 
 MODES = ("auto", "always", "never")
 
-_GAP = 1.05  # time over bound from which on it is worth it
+_GAP = 1.03  # time over bound from which on it is worth it
 _LARGE = 10.0  # how many times its launch and hops a call's bytes must take
 _AUTO = {"forest": 16, "paths": 32}  # ranks for which it is done unasked: about a second
 _MOST = {"forest": 80, "paths": 64}  # ranks for which it is done at all

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import ceil, log2, prod
+from math import ceil, isqrt, log2, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from ..schedule import I32
 __all__ = ["Places", "Stage", "stages_of"]
 
 Ints = npt.NDArray[np.integer]
+
+_WIDEST = 512  # ranks of a row of the grid whose turns are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,13 @@ class Stage:
 class Places:
     """Where ranks are. node: int[n], of each. nodes: int32[N, g], None where they are uneven.
 
-    tiers: as in a Recipe.
+    tiers: as in a Recipe. grid: whether the ranks are a torus.
     """
 
     node: Ints
     nodes: I32 | None
     tiers: I32 | None
+    grid: bool = False
 
     @property
     def n(self) -> int:
@@ -124,6 +127,14 @@ def _doubling(p: Places) -> Iterator[Stage]:
         yield p.turn(np.arange(p.n) ^ (1 << k), 1 << k)
 
 
+def _dissemination(p: Places) -> Iterator[Stage]:
+    """At step k a rank sends all it has, 2^k blocks, to the one 2^k places on."""
+    ranks, held = np.arange(p.n), 1
+    while held < p.n:
+        yield p.turn((ranks + held) % p.n, min(held, p.n - held))
+        held *= 2
+
+
 def _recursive_doubling(p: Places) -> Iterator[Stage]:
     if p.n & (p.n - 1) == 0:
         for k in range(p.n.bit_length() - 1):
@@ -139,8 +150,48 @@ def _halving_doubling(p: Places) -> Iterator[Stage]:
 
 
 def _swing(p: Places) -> Iterator[Stage]:
-    """Every step is a swap at some distance; at which depends on the torus, so only hops count."""
-    yield Stage(0.0, 0.0, 2 * (p.n.bit_length() - 1))
+    """Every step is a swap at distance 1, -1, 3, -5, ... in rank order; on a torus it differs."""
+    steps = p.n.bit_length() - 1
+    if p.grid:
+        yield Stage(0.0, 0.0, 2 * steps)
+        return
+    ranks = np.arange(p.n)
+    for _ in range(2):
+        for s in range(steps):
+            far = (1 - (-2) ** (s + 1)) // 3
+            yield p.turn((ranks + np.where(ranks % 2, -far, far)) % p.n, 0.5 ** (s + 1))
+
+
+def _pat(p: Places) -> Iterator[Stage]:
+    """Binomial trees below every rank, the farthest child first: of 2^d, as many as fit."""
+    ranks = np.arange(p.n)
+    for d in reversed(range((p.n - 1).bit_length())):
+        senders = len(range(0, p.n - (1 << d), 2 << d))
+        yield p.turn((ranks + (1 << d)) % p.n, senders)
+
+
+def _grid(p: Places) -> Iterator[Stage]:
+    """Rows and then columns of the rank order, as nearly square as the number of ranks allows."""
+    height = next(k for k in range(isqrt(p.n), 0, -1) if p.n % k == 0)
+    width = p.n // height
+    if width > _WIDEST:
+        return
+    row, column = np.divmod(np.arange(p.n), width)
+    for size, blocks, along in ((width, height, 1), (height, width, 0)):
+        moved = [
+            p.turn(row * width + (column + k) % width if along
+                   else (row + k) % height * width + column, blocks)
+            for k in range(1, size)
+        ]  # fmt: skip
+        if moved:
+            yield Stage(
+                sum(s.far for s in moved),
+                sum(s.near for s in moved),
+                1,
+                max(s.far_hops for s in moved),
+                sum(s.far_messages for s in moved),
+                sum(s.messages for s in moved),
+            )
 
 
 def _neighbour(p: Places) -> Iterator[Stage]:
@@ -278,7 +329,8 @@ _TABLE: dict[tuple[str, str], Sent] = {
         for kind, half in (
             ("ring", _ring), ("both-ways", _ring), ("direct", _direct()), ("circulant", _circulant),
             ("recursive-doubling", _doubling), ("recursive-halving", _doubling),
-            ("neighbour", _neighbour),
+            ("neighbour", _neighbour), ("pat", _pat),
+            ("dissemination", _dissemination),
             *((f"hier-{i}-{b}", _gathered(i, b)) for i in ("direct", "ring") for b in _KINDS),
             *((f"levels-{i}-{o}", _levels(i, o)) for i, o in _LEVELS),
         )
@@ -300,7 +352,8 @@ _TABLE: dict[tuple[str, str], Sent] = {
         for kind, sent in (
             ("direct", _direct()), ("pairwise", _pairwise), ("ring", _pairwise),
             ("bruck", _bruck(2)), ("bruck-4", _bruck(4)), ("bruck-8", _bruck(8)),
-            ("hier-direct-direct", _two_hops), ("hier-direct-pairwise", _two_hops_in_turn),
+            ("grid", _grid), ("hier-direct-direct", _two_hops),
+            ("hier-direct-pairwise", _two_hops_in_turn),
         )
     },
 }  # fmt: skip

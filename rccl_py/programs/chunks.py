@@ -33,6 +33,26 @@ _MOST_CHUNKS = 1 << 18  # of all inputs: what a rank holds is followed chunk by 
 _BUFFERS = {"input": "i", "output": "o", "scratch": "s", "i": "i", "o": "o", "s": "s"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """What a line of a program says: copy `source` to `target`, or add it there."""
+
+    where: str
+    source: list[Place]
+    target: list[Place]
+    channel: int
+    adds: bool
+
+    def do(self, ledger: Ledger) -> None:
+        """Note it in a ledger. Raises Fault."""
+        ledger.writer = self.where
+        values = [ledger.look(place) for place in self.source]
+        if self.adds:
+            ledger.reduce(values, self.target, self.target, 0, 0, self.channel)
+        else:
+            ledger.copy(values, self.target[0][0], self.target, 0, 0, self.channel)
+
+
 class Program:
     """A schedule being written: `collective` on `nranks` ranks, blocks cut into `chunks` chunks.
 
@@ -61,6 +81,7 @@ class Program:
                 "or write phases (rccl_py.custom)"
             )
         self._ledger = Ledger(spec.name, self.nranks, root, self.chunks, in_place)
+        self._statements: list[_Statement] = []
         self._channels = 1
 
     def chunk(self, rank: int, buffer: str, first: int = 0, count: int = 1) -> Chunk:
@@ -77,6 +98,14 @@ class Program:
         first = whole(first, f"chunk: first of rank {rank}'s {buffer}", 0, most - 1)
         count = whole(count, f"chunk: count from {buffer} chunk {first} on", 1, most - first)
         return rank, short, first, count
+
+    def _do(self, statement: _Statement) -> None:
+        self._channels = max(self._channels, whole(statement.channel, "channel", 0, 63) + 1)
+        try:
+            statement.do(self._ledger)
+        except Fault as fault:
+            raise ScheduleError(f"{statement.where}: {fault}") from None
+        self._statements.append(statement)
 
     def _say(self) -> str:
         frame = sys._getframe(2)
@@ -95,8 +124,12 @@ class Program:
         Raises ScheduleError where it misses the collective's goal.
         """
         where = self._say()
+        other = self._ledger.fresh(fused=False)
+        for statement in self._statements:
+            statement.do(other)
         try:
-            schedule = schedule_of(self._ledger, name, self._channels)
+            best = min(self._ledger, other, key=Ledger.burden)
+            schedule = schedule_of(best, name, self._channels)
         except Fault as fault:
             raise ScheduleError(f"{where}: {name}: {fault}") from None
         return Custom(proved(schedule), name, protocols, least, most, where)
@@ -124,12 +157,7 @@ class Chunk:
         """
         program = self.program
         target = Chunk(program, *program._place(rank, buffer, first, self.count))
-        ledger = self._begin(program._say(), channel)
-        try:
-            values = [ledger.look(place) for place in self.places]
-            ledger.copy(values, rank, target.places, 0, 0, channel)
-        except Fault as fault:
-            raise ScheduleError(f"{ledger.writer}: {fault}") from None
+        program._do(_Statement(program._say(), self.places, target.places, channel, adds=False))
         return target
 
     def reduce(self, other: Chunk, *, channel: int = 0) -> Chunk:
@@ -141,16 +169,6 @@ class Chunk:
             raise InvalidArgument(
                 f"reduce: {other!r}: a Chunk of {self.count} chunk(s) was expected"
             )
-        ledger = self._begin(self.program._say(), channel)
-        try:
-            values = [ledger.look(place) for place in other.places]
-            ledger.reduce(values, self.places, self.places, 0, 0, channel)
-        except Fault as fault:
-            raise ScheduleError(f"{ledger.writer}: {fault}") from None
-        return self
-
-    def _begin(self, where: str, channel: int) -> Ledger:
         program = self.program
-        program._channels = max(program._channels, whole(channel, "channel", 0, 63) + 1)
-        program._ledger.writer = where
-        return program._ledger
+        program._do(_Statement(program._say(), other.places, self.places, channel, adds=True))
+        return self

@@ -51,7 +51,6 @@ class Value:
     born: When = _BEFORE
     read: When = _BEFORE
     gone: When = _NEVER
-    reduced: bool = False
     source: int = -1
     place: Place | None = None
     writer: str = ""
@@ -75,8 +74,9 @@ class Op:
 class Ledger:
     """The state of a program that does `collective` on n ranks with `chunks` chunks a block.
 
-    in_place: the program is one for in-place calls, where input and output share places. writer:
-    names the instruction that is being done, for messages.
+    in_place: the program is one for in-place calls, where input and output share places. fused:
+    what is copied to a place may be added to in the same step. writer: names the instruction that
+    is being done, for messages.
     """
 
     collective: str
@@ -84,6 +84,7 @@ class Ledger:
     root: int
     chunks: int
     in_place: bool
+    fused: bool = True
     ops: list[Op] = field(default_factory=list)
     writer: str = ""
     groups: int = 0
@@ -102,6 +103,22 @@ class Ledger:
                     value = Value(rank, part * self.chunks + position, 1 << rank, source=chunk)
                     value.place = self.own((rank, "i", chunk))
                     self.held[value.place] = value
+
+    def fresh(self, *, fused: bool) -> Ledger:
+        """Return an empty ledger for the same program."""
+        return Ledger(self.collective, self.n, self.root, self.chunks, self.in_place, fused)
+
+    def burden(self) -> int:
+        """Return what an order of steps costs, roughly: steps times what the busiest pairs move."""
+        loads: dict[tuple[int, int, int], int] = {}
+        for op in self.ops:
+            if op.src.rank != op.to.rank:
+                key = op.when[0], op.src.rank, op.to.rank
+                loads[key] = loads.get(key, 0) + 1
+        busiest: dict[int, int] = {}
+        for (step, _, _), chunks in loads.items():
+            busiest[step] = max(busiest.get(step, 0), chunks)
+        return len(busiest) * sum(busiest.values())
 
     def own(self, place: Place) -> Place:
         """Return the one name of a place: in place, input and output may be the same memory."""
@@ -224,7 +241,7 @@ class Ledger:
             when, switched = self._when(values, targets, floor, False), False
         made = []
         for value, base, place in zip(values, targets, places):
-            to = Value(rank, base.what, base.who | value.who, when, reduced=True)
+            to = Value(rank, base.what, base.who | value.who, when)
             to.chain = base.chain or base
             base.gone = when
             self._put(to, place)
@@ -238,7 +255,7 @@ class Ledger:
     ) -> When:
         """Return the first time all may happen: after what they read, in turn on one place."""
         step = max(floor, *(v.born[0] + 1 for v in values))
-        step = max(step, *(b.born[0] + (not b.reduced) for b in targets))
+        step = max(step, *(b.born[0] + (b.chain is None and not self.fused) for b in targets))
         step = max(step, *(b.read[0] for b in targets))
         move = 0
         for base in targets:

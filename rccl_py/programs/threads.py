@@ -238,9 +238,14 @@ def _needed_later(ledger: Ledger, order: list[tuple[int, Action]]) -> dict[int, 
 
 @dataclass(eq=False)
 class _Filling:
-    """Steps of threads and messages while a program's actions go into the ledger."""
+    """Steps of threads and messages while a program's actions go into the ledger.
+
+    in_turn: a thread sends one message a step; else as many as are ready.
+    """
 
     ledger: Ledger
+    in_turn: bool = False
+    sent: dict[int, int] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
     results: dict[int, list[Value]] = field(default_factory=dict)
     queues: dict[Hashable, deque[tuple[list[Value], int, int]]] = field(default_factory=dict)
@@ -278,9 +283,15 @@ class _Filling:
 
     def _send(self, thread: int, action: Action, _stays: list[bool], step: int) -> int:
         values = [self.ledger.look(p) for p in action.src] if action.src else self.results[thread]
-        step = max(step, *(v.born[0] + 1 for v in values))
+        step = self._turn(thread, max(step, *(v.born[0] + 1 for v in values)))
         message = values, step, action.channel
         self.queues.setdefault(action.queue, deque()).append(message)
+        return step
+
+    def _turn(self, thread: int, step: int) -> int:
+        """Return the step a message leaves in that is ready for `step`."""
+        if self.in_turn:
+            step = self.sent[thread] = max(step, self.sent.get(thread, -1) + 1)
         return step
 
     def _receive(self, thread: int, action: Action, stays: list[bool], step: int) -> int:
@@ -292,6 +303,8 @@ class _Filling:
 
     def _move(self, thread: int, action: Action, stays: list[bool], step: int) -> int:
         values = [self.ledger.look(place) for place in action.src]
+        if values[0].rank != (action.dst or action.base)[0][0]:
+            step = self._turn(thread, max(step, *(v.born[0] + 1 for v in values)))
         return self._done(thread, action, stays, values, (step, step), action.channel)
 
     def _done(
@@ -320,12 +333,14 @@ class _Filling:
 
 def run_threads(
     threads: list[list[Action]], ledger: Ledger, given: dict[Hashable, int] | None = None
-) -> None:
-    """Run a program of threads and note in `ledger` what moves when.
+) -> Ledger:
+    """Run a program of threads and return the ledger of what moves when.
 
-    given: signals that are there from the start. Raises ScheduleError, which names the action,
-    where the program never ends, leaves messages, depends on which thread is faster, reads what
-    nobody wrote, or combines what does not belong together.
+    ledger: an empty one. given: signals that are there from the start. Of four orders of steps
+    (a thread's messages at once or in turn, sums in the step of what they are added to or in the
+    next) the lightest is taken. Raises ScheduleError, which names the action, where the program
+    never ends, leaves messages, depends on which thread is faster, reads what nobody wrote, or
+    combines what does not belong together.
     """
     longest = max(map(len, threads), default=0)
     if len(threads) > _MOST_THREADS or longest > _MOST_ACTIONS:
@@ -333,14 +348,22 @@ def run_threads(
             f"{len(threads)} thread blocks of up to {longest} actions: at most {_MOST_THREADS} of "
             f"{_MOST_ACTIONS} can be followed"
         )
-    given = given or {}
-    machine = _Machine(threads, ledger, given=given)
+    machine = _Machine(threads, ledger, given=given or {})
     machine.run()
     later = _needed_later(ledger, machine.order)
-    filling = _Filling(ledger)
-    filling.signals = {queue: [0] * count for queue, count in given.items()}
+    orders = [(turn, fused) for turn in (False, True) for fused in (True, False)]
+    found = [_filled(machine, ledger.fresh(fused=f), later, in_turn=turn) for turn, f in orders]
+    return min(found, key=Ledger.burden)
+
+
+def _filled(
+    machine: _Machine, ledger: Ledger, later: dict[int, list[bool]], *, in_turn: bool
+) -> Ledger:
+    filling = _Filling(ledger, in_turn)
+    filling.signals = {queue: [0] * count for queue, count in machine.given.items()}
     for number, (thread, action) in enumerate(machine.order):
         try:
             filling.add(thread, action, later.get(number, []))
         except Fault as fault:
             raise ScheduleError(f"{action.where} {fault}") from None
+    return ledger

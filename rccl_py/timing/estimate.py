@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..links import Protocol
-from ..schedule import Outline, Phase, Pipeline, Schedule
+from ..schedule import AllPairs, Outline, Phase, Pipeline, Schedule
 from .chains import slowest_chain
 from .loads import INTO, MOVED, OUT, REDUCED, SENDING, Load, Loads
 from .memory import Work, reads_input
@@ -166,6 +166,8 @@ class Profile:
 
 def _stays(phase: Phase) -> bool:
     """Return whether all rows stay at their ranks."""
+    if isinstance(phase.moves, AllPairs):
+        return len(phase.moves.pairs.group[0]) == 1
     return all((m.rows.src == m.rows.dst).all() for m in phase.moves)
 
 
@@ -298,6 +300,8 @@ class _Parts:
 
 
 def _count(phase: Phase) -> int:
+    if isinstance(phase.moves, AllPairs):
+        return phase.moves.pairs.size
     return sum(move.rows.size for move in phase.moves)
 
 

@@ -12,8 +12,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from ..fabric import F64, Fabric, loaded
-from ..schedule import Phase
+from ..fabric import F64, Fabric, crossing_pairs, expand, loaded
+from ..schedule import REDUCE, AllPairs, Pairs, Phase
 from .memory import STAGED, Work, staged, work
 from .messages import Messages, crossing, messages, spent, to_many
 from .strands import Strands, strands
@@ -26,6 +26,7 @@ I32 = npt.NDArray[np.int32]
 MOVED, REDUCED, SENDING, OUT, INTO = range(5)
 """Rows of Load.ranks: slots read and written, slots added, s spent on messages, slots sent, got."""
 
+_PAIRS = 1 << 12  # pairs that are not worth a sum over all of them
 _BLOCK = 1 << 18  # messages looked at at a time: bounds memory, not results
 _KEPT = 256e6  # bytes of loads that are kept by content for the algorithms to come
 
@@ -84,6 +85,21 @@ def _load(fabric: Fabric, sent: Messages, many: bool) -> Load:
             ranks[MOVED] += np.bincount(part.dst, weights=bounced, minlength=n)
     at = np.flatnonzero(link).astype(np.int32)
     return Load(at, link[at], *_busy(ranks), latency, leaves, bool(remote.any()))
+
+
+def _near_pairs(fabric: Fabric, pairs: Pairs) -> Messages:
+    """Return the messages between members of a group that share a node."""
+    groups, m = pairs.group.shape
+    members, number = pairs.group.ravel(), np.repeat(np.arange(groups), m)
+    place = number * fabric.copies + fabric.node[members]
+    order = np.argsort(place, kind="stable")
+    _, first, count = np.unique(place[order], return_index=True, return_counts=True)
+    ptr = np.append(first, len(order))
+    one, two = expand(ptr, np.repeat(np.arange(len(count)), count))
+    apart = one != two
+    src, dst = order[one[apart]], order[two[apart]]
+    slots = pairs.count[number[src]]
+    return Messages(members[src], members[dst], slots, np.zeros(len(src), dtype=np.int64))
 
 
 def _busy(ranks: F64) -> tuple[I32, F64]:
@@ -155,9 +171,15 @@ class Loads:
 
     @staticmethod
     def _name(phase: Phase) -> tuple[int, ...]:
+        if isinstance(phase.moves, AllPairs):
+            return (id(phase.moves.pairs),)
         return tuple(id(m.rows) for m in phase.moves)
 
     def _single(self, phase: Phase) -> Load:
+        if isinstance(phase.moves, AllPairs) and phase.moves.pairs.size >= _PAIRS:
+            pairs = self._pairs(phase.moves.pairs)
+            if pairs is not None:
+                return pairs
         if all((m.rows.src == m.rows.dst).all() for m in phase.moves):
             return _local(self.fabric.nranks, phase)
         sent = messages(phase)
@@ -179,6 +201,34 @@ class Loads:
         ranks[SENDING, load.who] = load.ranks[SENDING]  # messages, whatever their size
         who, ranks = _busy(ranks)
         return replace(load, slots=load.slots * unit, who=who, ranks=ranks)
+
+    def _pairs(self, pairs: Pairs) -> Load | None:
+        """Return the load of all pairs of some groups; None where it takes a look at each."""
+        group, fabric = pairs.group, self.fabric
+        crossing = crossing_pairs(fabric, group, pairs.count)
+        if crossing is None:
+            return None
+        near = _near_pairs(fabric, pairs)
+        self.loaded += group.size + len(near.src)
+        m, many = group.shape[1], group.shape[1] > 3  # as `to_many` says
+        sent = np.repeat(pairs.count, m).astype(np.float64)
+        own, ranks, members = _load(fabric, near, many), np.zeros((5, fabric.nranks)), group.ravel()
+        ranks[:, own.who] = own.ranks
+        part = fabric.least_spread(far=True) if many else 1.0
+        ranks[SENDING, members] += crossing.message / part
+        ranks[MOVED, members] += STAGED * sent * crossing.far
+        all_sent = sent * (m - 1 + pairs.own)
+        ranks[OUT, members] = ranks[INTO, members] = sent * (m - 1)
+        if pairs.op == REDUCE:  # into the same slots, in registers
+            ranks[MOVED, members] += all_sent + 2.0 * sent
+            ranks[REDUCED, members] = all_sent
+        else:
+            ranks[MOVED, members] += 2.0 * all_sent
+        link = crossing.link / fabric.spread if many else crossing.link
+        link[own.at] += own.slots
+        at = np.flatnonzero(link).astype(np.int32)
+        latency, away = np.maximum(own.latency, crossing.latency), bool(crossing.far.any())
+        return Load(at, link[at], *_busy(ranks), latency, away, True)
 
     def lumps(self, stages: list[Load]) -> Lumps:
         """Return the lumps of loads that `of_phase` returned: made once for all pieces."""

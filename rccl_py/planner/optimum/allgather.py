@@ -6,6 +6,9 @@ out-trees that reach this can always be packed). Dinkelbach's method (Management
 guess of the maximum is a flow problem (each rank supplies one unit, each sink takes all), whose
 smallest cut is a better guess, or shows there is none. One sink for each orbit is asked.
 
+A switch need not copy for that, provided it lets out as much as it takes in; of one that does not,
+the bound still holds, and is exact where a part of its links that is even reaches it (`even`).
+
 A reduce_scatter is an allgather on the graph with all edges turned round.
 """
 
@@ -22,11 +25,13 @@ from ...fabric.symmetry import Symmetry, symmetry
 from .cuts import Bools, Optimum, groups, leaving
 from .flows import Network
 
-__all__ = ["allgather", "converging", "reduce_scatter"]
+__all__ = ["allgather", "converging", "even", "of_turned", "reduce_scatter"]
 
 _SINKS = 400  # sinks that are asked; a machine of more orbits is bounded by the cuts looked at
 _WORK = 40_000_000  # edges of all flow problems together: some seconds
 _BETTER = 1 + 1e-12
+_SAME = 1e-9
+_ROUNDS = 64  # of narrowing; chains of switches need one each
 
 
 def allgather(graph: Graph, alike: Symmetry | None = None, *, closed: bool = False) -> Optimum:
@@ -53,13 +58,49 @@ def allgather(graph: Graph, alike: Symmetry | None = None, *, closed: bool = Fal
     if closed:
         return _of(graph, inside, False, "one rank, or one part of each kind")
     alike = alike or symmetry(graph)
-    sinks, exact = alike.rank_orbits, True
+    sinks, exact, evened = alike.rank_orbits, True, even(graph)
     if len(sinks) > _SINKS or len(sinks) * len(graph.tail) > _WORK:
         sinks, exact = sinks[:0], False
     for sink in sinks.tolist():
         inside = converging(alike, sink, inside)
+    rate = _of(graph, inside, True, "").rate
+    exact = exact and (evened is None or _rate(evened, alike) >= rate * (1 - _SAME))
     how = f"a smallest cut for each of {len(sinks)} sorts of rank" if exact else "the cuts tried"
     return _of(graph, inside, exact, how)
+
+
+def _rate(graph: Graph, alike: Symmetry) -> float:
+    """Return the optimum of a graph with the vertices, ranks and symmetry of another."""
+    return allgather(graph, replace(alike, graph=graph)).rate
+
+
+def even(graph: Graph) -> Graph | None:
+    """Return a part of the graph whose switches let out as much as they take in, None if all do.
+
+    Where what enters a switch is less than what leaves it, trees could only use all that leaves if
+    it copied, and switches do not. The wider side is narrowed, all its edges alike, until both are
+    as wide: what this part can is possible, and what the whole graph cannot, is not.
+    """
+    plain, rate = graph.weight == 0, graph.capacity
+    for _ in range(_ROUNDS):
+        into, out = (np.bincount(ends, rate, graph.nvertices) for ends in (graph.head, graph.tail))
+        least, most = np.minimum(into, out), np.maximum(into, out)
+        odd = plain & (most > least * (1 + _SAME))
+        if not odd.any():
+            break
+        narrow = [np.where(odd, least / np.maximum(side, 1e-300), 1.0) for side in (out, into)]
+        rate = rate * np.minimum(narrow[0][graph.tail], narrow[1][graph.head])
+    if rate is graph.capacity:
+        return None
+    kept = np.flatnonzero(rate > 0)
+    return replace(
+        graph,
+        tail=graph.tail[kept],
+        head=graph.head[kept],
+        capacity=rate[kept],
+        ptr=np.zeros(len(kept) + 1, dtype=np.int64),
+        links=graph.links[:0],
+    )
 
 
 def _of(graph: Graph, inside: Bools, exact: bool, how: str) -> Optimum:
@@ -103,11 +144,14 @@ def _apart(graph: Graph, inside: Bools) -> Optimum:
 
 def reduce_scatter(graph: Graph, alike: Symmetry | None = None, *, closed: bool = False) -> Optimum:
     """Return the optimum of reduce_scatter: what must leave a set, the other ranks take."""
-    turned = graph.reversed()
     if graph.mirrored:
-        found = allgather(graph, alike, closed=closed)
-    else:
-        known = None if alike is None else alike.of(turned)
-        found = allgather(turned, known, closed=closed)
+        return of_turned(graph, allgather(graph, alike, closed=closed))
+    turned = graph.reversed()
+    known = None if alike is None else alike.of(turned)
+    return of_turned(graph, allgather(turned, known, closed=closed))
+
+
+def of_turned(graph: Graph, found: Optimum) -> Optimum:
+    """Return what was found on the graph turned round as what it says of the graph itself."""
     inside = None if found.inside is None else ~found.inside
     return replace(found, graph=graph, inside=inside)

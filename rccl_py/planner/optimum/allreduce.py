@@ -25,7 +25,7 @@ import numpy as np
 from ...fabric import F64, I64
 from ...fabric.graph import Graph
 from ...fabric.symmetry import Symmetry, symmetry
-from .allgather import allgather, reduce_scatter
+from .allgather import allgather, of_turned, reduce_scatter
 from .cuts import Bools, Groups, Optimum, grouped, groups, leaving
 from .programs import Program, View, effort, view
 
@@ -65,7 +65,9 @@ def allreduce(graph: Graph, alike: Symmetry | None = None, *, in_network: bool =
     if not closed:
         alike = alike or symmetry(graph)
     spread = allgather(graph, alike, closed=closed)
-    gathered = reduce_scatter(graph, alike, closed=closed)
+    gathered = of_turned(graph, spread)
+    if not graph.mirrored:
+        gathered = reduce_scatter(graph, alike, closed=closed)
     if not np.isfinite(spread.rate) or not spread.rate:
         return _even(spread, spread, gathered)
     in_network = in_network and bool(graph.adds.any())

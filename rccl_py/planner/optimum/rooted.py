@@ -9,14 +9,12 @@ it is found for one, and its cut is moved to the other.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ...fabric.graph import Graph
 from ...fabric.quotient import around
 from ...fabric.symmetry import Symmetry, stabiliser, symmetry
-from .allgather import converging
+from .allgather import converging, of_turned
 from .cuts import Bools, Optimum, groups, leaving
 from .flows import Network
 
@@ -102,18 +100,12 @@ def _worse(graph: Graph, one: Bools, two: Bools) -> Bools:
     return two if held[1] * rates[0] > held[0] * rates[1] else one
 
 
-def _turned(graph: Graph, found: Optimum) -> Optimum:
-    """Return what was found on the graph turned round as what it says of the graph itself."""
-    inside = None if found.inside is None else ~found.inside
-    return replace(found, graph=graph, inside=inside)
-
-
 def reduce(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
            closed: bool = False) -> Optimum:  # fmt: skip
     """Return the optimum of reduce to a rank."""
     turned = graph.reversed()
     known = None if alike is None else alike.of(turned)
-    return _turned(graph, broadcast(turned, root, known, closed=closed))
+    return of_turned(graph, broadcast(turned, root, known, closed=closed))
 
 
 def scatter(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
@@ -121,4 +113,4 @@ def scatter(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
     """Return the optimum of scatter from a rank."""
     turned = graph.reversed()
     known = None if alike is None else alike.of(turned)
-    return _turned(graph, gather(turned, root, known, closed=closed))
+    return of_turned(graph, gather(turned, root, known, closed=closed))

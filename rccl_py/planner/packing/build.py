@@ -16,6 +16,7 @@ from ...algorithms.flat import Ints, depths
 from ...fabric import F64
 from .arborescence import cheapest, priced
 from .columns import Mix, Pool, Problem, mixed, solved
+from .disjoint import arborescences, links_of, widest
 from .shares import shared
 from .symmetry import groups
 from .ways import Ways
@@ -27,8 +28,10 @@ ALONE = 64
 _NEAR = 0.003  # of the seconds that fewer levels, or fewer moves, may cost
 _ROUNDING = 0.003  # of the seconds that whole shares may cost; more only where no number will do
 _FAR = 1.5  # times the seconds of the fastest: what is slower is not kept, however shallow
+_PLAIN = 0.015  # of the seconds, that a plainer forest of the same depth may cost
+_BOTH = 16  # ranks up to which trees of a root are searched for in both ways
 _BLOCK_SHARES = 128  # of one rank's block
-_ALL_SHARES = 512  # of what all trees share
+_ALL_SHARES = 1024  # of what all trees share
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,6 +44,13 @@ class Packed:
     seconds: float
     proof: float
     depth: int
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of ranks that talk, so messages of a step: what a call pays whatever its size."""
+        tree, child = np.nonzero(self.forest.parents >= 0)
+        n = self.forest.parents.shape[1]
+        return len(np.unique(self.forest.parents[tree, child].astype(np.int64) * n + child))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,14 +89,14 @@ def paired(down: Packed, up: Packed, ways: Ways) -> Packed:
     """
     one, two = down.forest, up.forest
     sizes = [int(f.weights.sum()) // ways.n for f in (one, two)]  # shares of every root
-    parts: list[tuple[Ints, Ints, int]] = []
+    parts: list[tuple[Ints, Ints, Ints]] = []
     for root in range(ways.n):
         mine = [np.flatnonzero(f.parents[:, root] < 0) for f in (one, two)]
         ends = [np.cumsum(f.weights[m].astype(np.int64)) * s
                 for f, m, s in zip((one, two), mine, reversed(sizes))]  # fmt: skip
         cuts = np.unique(np.concatenate([[0], *ends]))
         at = [m[np.searchsorted(e, cuts[:-1], side="right")] for m, e in zip(mine, ends)]
-        parts.append((*at, np.diff(cuts)))
+        parts.append((at[0], at[1], np.diff(cuts)))
     below, above, width = (np.concatenate(c) for c in zip(*parts))
     weights = (width // np.gcd.reduce(width)).astype(np.int32)
     forest = Forest(one.parents[below], weights, two.parents[above])
@@ -157,11 +167,13 @@ def _eccentric(problem: Problem) -> int:
     return int(hops.min() if problem.free else hops.max())
 
 
-def _whole(found: _Found, mix: Mix, depth: int, whole: Problem) -> Packed:
-    """Return a mix as a forest: the flattest of those as fast, in whole shares, with all images."""
+def _whole(found: _Found, mix: Mix, depth: int, whole: Problem, loss: float = 0.0) -> Packed:
+    """Return a mix as a forest: the plainest of those as fast, or slower by the part `loss`, in
+    whole shares and with all images.
+    """
     pool, free = found.pool, whole.free
     which = pool.within(depth, mix)
-    flat = mixed(pool, which, mix.busy * (1 + _NEAR / 5))
+    flat = mixed(pool, which, mix.busy * (1 + _NEAR / 5 + loss))
     used = flat.x > 0
     used[: len(mix.x)] |= mix.x > 0
     which = which[used[which]]
@@ -169,7 +181,7 @@ def _whole(found: _Found, mix: Mix, depth: int, whole: Problem) -> Packed:
     of = np.array([pool.of[t] for t in which])
     own = not free and len(whole.roots) > 1
     most = _BLOCK_SHARES if own else max(_ALL_SHARES // len(found.images), _BLOCK_SHARES // 2)
-    enough = mix.busy * (1 + _ROUNDING)
+    enough = mix.busy * (1 + _ROUNDING + loss)
     count, _ = shared(flat.x[which], busy, of, most, enough)
     trees = np.array([pool.parents[t] for t in which])[count > 0]
     forest = _imaged(trees, count[count > 0], found.images)
@@ -197,8 +209,22 @@ def packed(whole: Problem, order: Ints) -> list[Packed]:
     rooted = not whole.free and len(whole.roots) == 1
     if whole.ways.n < 2 or not whole.ways.spans(int(whole.roots[0]) if rooted else None):
         return []
-    found = _fastest(whole, order, moves=not rooted)
-    if found is None:
-        return []
-    made = [_whole(found, mix, depth, whole) for mix, depth in _shallow(found)]
+    made = _on_links(whole) if rooted else []
+    if not made or whole.ways.n <= _BOTH:
+        found = _fastest(whole, order, moves=not rooted)
+        if found is not None:
+            made += [_whole(found, mix, depth, whole, loss)
+                     for mix, depth in _shallow(found) for loss in (0.0, _PLAIN)]  # fmt: skip
+    made.sort(key=lambda p: (p.depth, p.pairs, p.seconds))
     return [p for k, p in enumerate(made) if all(p.seconds < q.seconds for q in made[:k])]
+
+
+def _on_links(whole: Problem) -> list[Packed]:
+    """Return the whole trees of a root where there is nothing but links between ranks."""
+    links, root = links_of(whole.ways), int(whole.roots[0])
+    if links is None:
+        return []
+    forest = arborescences(links, root)
+    seconds = float(load_of(forest, whole.ways, own=False).max())
+    proof = min(1.0 / widest(links, root), seconds)
+    return [Packed(forest, seconds, proof, int(depths(forest.parents).max()))]

@@ -61,6 +61,8 @@ def key_of(problem: Problem, order: Ints) -> str:
     digest.update(np.ascontiguousarray(matrix.data, dtype="<f8").tobytes())
     digest.update(f"{problem.ways.unit:.9e}".encode())
     digest.update(np.packbits(problem.ways.joined).tobytes())
+    if problem.ways.dislike is not None:
+        digest.update(np.ascontiguousarray(problem.ways.dislike, dtype="<f8").tobytes())
     return digest.hexdigest()
 
 

@@ -33,6 +33,7 @@ _ENOUGH = 0.001  # a mix this near to what is proven is not improved
 _TREND = 0.5  # how much of the best prices so far is kept in those tried next
 _FIRST, _FEW = 12, 100  # searches at first prices; where there are few classes
 _SLOPES = (0.01, 0.3)  # mean prices that a level is worth, to grow shallow trees
+_TIE = 5e-5  # mean prices that a pair costs besides, to choose among many that cost the same
 _SLACKS = (1e-8, 1e-3)  # mean prices that hanging a rank higher may cost
 _STALL, _STALL_SHALLOW = (12, 0.001), (6, 0.003)  # rounds, and what they must bring to go on
 
@@ -58,7 +59,7 @@ class Problem:
 class Pool:
     """Trees found so far: parents int32[n], of which class, how long a byte keeps each kind of
     thing `busy`, float64[L] in units of the ways, depth, and by how many levels in all its edges
-    come later than the first.
+    come later than the first, and what is disliked of them.
     """
 
     problem: Problem
@@ -66,7 +67,7 @@ class Pool:
     of: list[int] = field(default_factory=list)
     busy: list[F64] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
-    late: list[int] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
     known: set[tuple[int, bytes]] = field(default_factory=set)
 
     def add(self, parents: Ints) -> None:
@@ -86,7 +87,8 @@ class Pool:
         self.busy.append(used.ravel())
         depth = depths(tree[None])[0]
         self.depth.append(int(depth.max()))
-        self.late.append(int(depth.sum()) - len(child))
+        disliked = 0.0 if ways.dislike is None else float(ways.dislike[tree[child], child].sum())
+        self.late.append(float(depth.sum()) - len(child) + round(disliked, 9))
 
     def within(self, deepest: int, last: Mix | None) -> Ints:
         """Return trees up to a depth that a program may want: of many, the best at the prices of
@@ -158,7 +160,10 @@ class _Search:
         price = np.asarray(problem.ways.distinct @ prices).reshape(n, n)
         price[~problem.ways.joined] = np.inf
         mean = float(price[problem.ways.joined].mean())
-        price = np.round(price / mean, 9)
+        price, tie = np.round(price / mean, 9), 0.0
+        if problem.ways.dislike is not None:
+            tie = _TIE * float(problem.ways.dislike.max(initial=0.0)) * (n - 1)
+            price = price + _TIE * problem.ways.dislike
         trees: list[Ints] = []
         for slope in _SLOPES:
             some, whole = grown(price, problem.roots, self.deepest, slope)
@@ -167,7 +172,7 @@ class _Search:
             # Where trees are free any root finds the cheapest.
             roots = problem.roots[:1] if problem.free else problem.roots
             exact = np.array([cheapest(price, int(root)) for root in roots])
-            bound = float(priced(exact, price).sum()) * mean
+            bound = float((priced(exact, price) - tie).sum()) * mean
             if bound > self.proof:
                 self.proof, self.best = bound, prices
             trees = [flattened(tree, price, _SLACKS[0]) for tree in trees]

@@ -20,7 +20,7 @@ from .cache import kept, key_of, remember
 from .columns import Problem
 from .ways import Ways, ways_of
 
-__all__ = ["MOST_RANKS", "forests", "problem_of", "synthesise"]
+__all__ = ["MOST_RANKS", "forests", "problem_of", "searched", "synthesise"]
 
 MOST_RANKS = 128
 """Ranks up to which forests are searched for; ALONE of them where no ranks are alike."""
@@ -61,15 +61,16 @@ def forests(
     if not 1 < fabric.nranks <= MOST_RANKS:
         return []
     ways, order = ways_of(fabric), np.lexsort((fabric.local, fabric.node))
-    return _searched(ways, order, collective, root, folder)
+    return searched(ways, order, collective, root, folder)
 
 
-def _searched(
+def searched(
     ways: Ways, order: Ints, collective: str, root: int, folder: Path | None
 ) -> list[Packed]:
+    """Return what `forests` does, for ways instead of a fabric; order: int[n], node by node."""
     problem = problem_of(ways, collective, root)
     if problem.free and not problem.ways.spans() and ways.spans():  # not two-way trees alone
-        down, up = (_searched(ways, order, c, 0, folder) for c in ("allgather", "reduce_scatter"))
+        down, up = (searched(ways, order, c, 0, folder) for c in ("allgather", "reduce_scatter"))
         return [paired(down[-1], up[-1], ways)] if down and up else []
     if folder is None:
         return packed(problem, order)

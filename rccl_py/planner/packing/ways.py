@@ -26,7 +26,8 @@ class Ways:
 
     n: ranks. pair : int64[k], src * n + dst; shared : int64[k], what it uses; seconds : float64[k]
     per byte. joined : bool[n, n], which pairs have a route. Entries of one pair and one shared
-    thing add up.
+    thing add up. dislike : float64[n, n] from 0 to 2, what decides between pairs that cost the
+    same: long hops, and peers on another rail; None: nothing.
     """
 
     n: int
@@ -34,6 +35,7 @@ class Ways:
     shared: npt.NDArray[np.int64]
     seconds: F64
     joined: npt.NDArray[np.bool_]
+    dislike: F64 | None = None
 
     @cached_property
     def matrix(self) -> Any:
@@ -48,7 +50,8 @@ class Ways:
     def turned(self) -> Ways:
         """Return the ways backwards: what dst -> src costs stands at src -> dst."""
         src, dst = np.divmod(self.pair, self.n)
-        return Ways(self.n, dst * self.n + src, self.shared, self.seconds, self.joined.T)
+        dislike = None if self.dislike is None else self.dislike.T
+        return Ways(self.n, dst * self.n + src, self.shared, self.seconds, self.joined.T, dislike)
 
     def both(self) -> Ways:
         """Return what a byte there and one back cost together."""
@@ -59,6 +62,7 @@ class Ways:
             np.concatenate([self.shared, back.shared]),
             np.concatenate([self.seconds, back.seconds]),
             self.joined & back.joined,
+            None if self.dislike is None else (self.dislike + self.dislike.T) / 2,
         )
 
     def over(self, images: Ints) -> Ways:
@@ -72,9 +76,12 @@ class Ways:
         pair = (back[:, src] * self.n + back[:, dst]).ravel()
         entry = np.tile(np.arange(len(self.pair)), len(images))
         joined = np.ones_like(self.joined)
+        dislike = None if self.dislike is None else np.zeros_like(self.dislike)
         for image in images:
             joined &= self.joined[np.ix_(image, image)]
-        return Ways(self.n, pair, self.shared[entry], self.seconds[entry], joined)
+            if dislike is not None and self.dislike is not None:
+                dislike += self.dislike[np.ix_(image, image)] / len(images)
+        return Ways(self.n, pair, self.shared[entry], self.seconds[entry], joined, dislike)
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.int64]:
@@ -142,4 +149,18 @@ def ways_of(fabric: Fabric) -> Ways:
     joined = np.zeros(n * n, dtype=bool)
     joined[far] = True
     seconds = routes.share * pace[routes.link]
-    return Ways(n, far[routes.row], routes.link.astype(np.int64), seconds, joined.reshape(n, n))
+    link = routes.link.astype(np.int64)
+    return Ways(n, far[routes.row], link, seconds, joined.reshape(n, n), _dislike(fabric))
+
+
+def _dislike(fabric: Fabric) -> F64:
+    """Return the s of a hop and a message, over the most there is, twice off a rank's own rail.
+
+    So that a rank sends between nodes to few others where it makes no difference to links.
+    """
+    n = fabric.nranks
+    src, dst = (a.ravel().astype(np.int32) for a in np.indices((n, n)))
+    spent: F64 = fabric.latency(src, dst)[PROTOCOLS["Simple"].index] + fabric.message(src, dst)
+    near = (fabric.node[src] == fabric.node[dst]) | (fabric.local[src] == fabric.local[dst])
+    spent *= np.where(near, 1.0, 2.0) / max(float(spent.max()), 1e-300)
+    return np.round(spent, 6).reshape(n, n)

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from ..plan import Candidate, Plan
     from ..planner import Planner
 
-__all__ = ["Comparison", "compared", "comparison_as_dict", "comparison_lines", "rules_of"]
+__all__ = [
+    "EXPRESSIBLE",
+    "Comparison",
+    "compared",
+    "comparison_as_dict",
+    "comparison_lines",
+    "rules_of",
+]
 
 _NAMES = {
     ("allreduce", "ring"): "Ring",
@@ -32,6 +39,9 @@ _NAMES = {
     **{(name, "ring"): "Ring" for name in ("allgather", "reduce_scatter", "broadcast", "reduce")},
 }
 """(collective, our algorithm) -> what NCCL calls it, where it has the same."""
+
+EXPRESSIBLE = tuple(sorted({algorithm for _, algorithm in _NAMES}))
+"""Our algorithms that NCCL has a name for."""
 
 _LAST = (1 << 64) - 1
 
