@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ _TABLE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 GIB = 1 << 30
 COLUMNS = ("allgather", "reduce_scatter", "allreduce", "alltoall")
 SIMULATED = 72  # ranks of which every message is simulated
+SYNTHESISED = 40  # ranks up to which trees are searched for: some seconds, once
 _FREE = 1e18  # B/s
 EVENTS = 4_000_000  # messages that are simulated for one figure
 
@@ -78,7 +79,7 @@ class Box:
 
     @property
     def text(self) -> str:
-        """The machine as a file: all of every link usable, hops of 1 us, messages that cost nothing."""
+        """The machine as a file: all of every link is usable, hops take 1 us, messages nothing."""
         media = {"up": "nvlink", "port": "net", "bus": "pci"}
         rates = {"bus": 1e6, "up": self.up, **({"port": self.port} if self.nics else {})}
         rows = ", ".join(
@@ -86,8 +87,8 @@ class Box:
             f"medium: {media[name]}, message: 0us}}"
             for name, rate in rates.items()
         )
-        lines = ["name: box", "summary: of a check table", "device: generic",
-                 f"gpus: {self.gpus}", f"scale_up: {self.scale_up}", f"links: {{{rows}}}"]  # fmt: skip
+        lines = ["name: box", "summary: of a check table", "device: generic", f"gpus: {self.gpus}",
+                 f"scale_up: {self.scale_up}", f"links: {{{rows}}}"]  # fmt: skip
         if self.nics:
             lines.append(f"nics: {{link: port, count: {self.nics}, host_link: bus}}")
             lines.append(f"nodes: {self.nodes}")
@@ -121,15 +122,22 @@ BOXES = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One plan. share: of the optimum, by the engine; estimate: by the estimate."""
+    """One plan. share: of the optimum, by the engine; estimate: by the estimate.
+
+    lost: what takes most of the rest of the time, and which part of the time that is.
+    """
 
     algorithm: str
     share: float
     estimate: float
     engine: str
+    lost: tuple[str, float]
 
-    def __str__(self) -> str:
-        return f"{self.algorithm} {self.share:.1%}"
+    def text(self, least: float) -> str:
+        """The cell: with what is lost where the share is below `least`."""
+        what, part = self.lost
+        why = f" ({what} {part:.0%})" if self.share < least else ""
+        return f"{self.algorithm} {self.share:.1%}{why}"
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,24 @@ def figure(planner: Planner, collective: str, size: float) -> Figure:
     seconds, engine = _simulated(plan)
     parts = plan.recipe.mix if plan.algorithm == "mix" else ()
     name = " + ".join(part.algorithm for part in parts or ()) or plan.algorithm
-    return Figure(name, plan.bound.seconds / seconds, plan.share, engine)
+    lost = max(_lost(plan, seconds).items(), key=lambda item: item[1])
+    return Figure(name, plan.bound.seconds / seconds, plan.share, engine, lost)
+
+
+def _lost(plan: Plan, seconds: float) -> dict[str, float]:
+    """Return where the time above the bound goes, as parts of the time."""
+    line = plan.timeline
+    waits = {b: line.waits(b) for b in ("latency", "link", "memory")}
+    over = max(waits["link"] - line.busy, 0.0) if waits["link"] > waits["memory"] else 0.0
+    lost = {
+        "copying out": line.tail,
+        "hops": waits["latency"],
+        "memory": max(waits["memory"] - plan.bound.links, 0.0) if waits["memory"] else 0.0,
+        "filling and draining": over,
+        "links shared unevenly": max(line.busy - plan.bound.links, 0.0),
+        "flows in each other's way": max(seconds - plan.time, 0.0),
+    }
+    return {what: s / seconds for what, s in lost.items()}
 
 
 def _simulated(plan: Plan) -> tuple[float, str]:
@@ -179,7 +204,8 @@ def free(fabric: Fabric) -> Fabric:
 
 def row_of(name: str, fabric: Fabric, size: int, what: str = "") -> Row:
     """Return the plans of one machine."""
-    planner = Planner(fabric, synthesise=True)
+    mode = "always" if fabric.nranks <= SYNTHESISED else "auto"
+    planner = Planner(fabric, synthesise=mode, verify=True)
     figures = {c: figure(planner, c, size) for c in COLUMNS}
     return Row(name, planner.fabric.nranks, size, what, figures)
 
@@ -189,11 +215,10 @@ def size_of(fabric: Fabric) -> int:
     return (4 if fabric.nranks < 64 else 64) * GIB
 
 
-def check_rows() -> Iterator[Row]:
-    """Yield the plans of the machines of the check tables, at 4 GiB, or 64 GiB from 64 ranks on."""
-    for name in BOXES:
-        fabric = free(lower(box(name)))
-        yield row_of(name, fabric, size_of(fabric))
+def known_row(name: str) -> Row:
+    """Return the plans of a machine of the check tables."""
+    fabric = free(lower(box(name)))
+    return row_of(name, fabric, size_of(fabric))
 
 
 def part_of(name: str) -> tuple[Topology, str]:
@@ -207,36 +232,53 @@ def part_of(name: str) -> tuple[Topology, str]:
     return whole, ""
 
 
-def topology_rows(names: Iterable[str] | None = None) -> Iterator[Row]:
-    """Yield the plans of the files in topologies/, cut to a few nodes where they are large."""
-    for name in names or machine_names():
-        topology, what = part_of(name)
-        fabric = lower(topology)
-        yield row_of(name, fabric, size_of(fabric), what)
+def topology_row(name: str) -> Row:
+    """Return the plans of a file in topologies/, cut to a few nodes where it is large."""
+    topology, what = part_of(name)
+    fabric = lower(topology)
+    return row_of(name, fabric, size_of(fabric), what)
 
 
-DEGRADED = {
-    "MI300X 1 x 8, link 0-1 down": ("mi300x-8", ("gpu0 -> gpu1",)),
+DEGRADED: dict[str, Callable[[], Topology]] = {
+    "mi300x-8, link gpu0 - gpu1 down": lambda: load("mi300x-8").without("gpu0", "gpu1"),
+    "mi300x-8, link gpu0 - gpu1 at half rate": lambda: load("mi300x-8").with_link(
+        "gpu0", "gpu1", 0.5
+    ),
+    "v100-8, link gpu0 - gpu3 down": lambda: load("v100-8").without("gpu0", "gpu3"),
+    "mi250x-4, link gpu0 - gpu6 down": lambda: load("mi250x-4").without("gpu0", "gpu6"),
+    "h100-8 x 2, one NIC of node 0 down": lambda: load("h100-8", nodes=2).without("nic0", node=0),
+    "mi300x-8 x 2, one NIC of node 0 down": lambda: load("mi300x-8", nodes=2).without(
+        "nic0", node=0
+    ),
 }
+"""Machines with one link or NIC less."""
 
 
-def _cells(row: Row) -> list[str]:
+def degraded_row(name: str) -> Row:
+    """Return the plans of a machine with one link or NIC less, against what is left of it."""
+    fabric = lower(DEGRADED[name]())
+    return row_of(name, fabric, size_of(fabric))
+
+
+def _cells(row: Row, least: float) -> list[str]:
     each = [row.figures[c] for c in COLUMNS]
     by = {f.engine for f in each}
     engine = "simulate" if by == {"simulate"} else "estimate" if by == {"estimate"} else "both"
     what = f", {row.what}" if row.what else ""
-    return [f"{row.name}{what}", str(row.ranks), f"{row.size // GIB} GiB", *map(str, each), engine]
+    cells = (f.text(least if c != "alltoall" else min(least, 0.95)) for c, f in zip(COLUMNS, each))
+    return [f"{row.name}{what}", str(row.ranks), f"{row.size // GIB} GiB", *cells, engine]
 
 
-def _table(rows: Iterable[Row]) -> str:
+def _table(rows: Iterable[Row], least: float) -> str:
     heads = ["machine", "ranks", "size", *COLUMNS, "engine"]
-    lines = [heads, ["---"] * len(heads), *map(_cells, rows)]
+    lines = [heads, ["---"] * len(heads), *(_cells(row, least) for row in rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "known": lambda: _table(check_rows()),
-    "topologies": lambda: _table(topology_rows()),
+    "known": lambda: _table(map(known_row, BOXES), 0.97),
+    "topologies": lambda: _table(map(topology_row, machine_names()), 0.95),
+    "degraded": lambda: _table(map(degraded_row, DEGRADED), 0.95),
 }
 
 

@@ -159,10 +159,7 @@ class Pairs:
 
 
 class AllPairs(Sequence[Move]):
-    """The moves of `pairs`: m - 1 of n rows, made when they are first asked for.
-
-    Who only adds up loads need not ask.
-    """
+    """The moves of `pairs`, made when they are first asked for; who only adds up loads need not."""
 
     __slots__ = ("_made", "_make", "pairs")
 

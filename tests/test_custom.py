@@ -230,6 +230,13 @@ def test_a_schedule_of_ones_own_is_a_candidate_with_time_and_reason():
     assert mine.seconds >= plan.time
 
 
+def test_names_that_are_taken_get_another():
+    given = [ring(4, "ring"), ring(4, "ring"), ring(4, "mine"), ring(4, "mine")]
+    plan = Planner(fabric(4), custom=given).plan("allgather", 1 << 20)
+    names = {c.algorithm for c in plan.candidates}
+    assert {"ring", "custom-ring", "custom-ring-2", "mine", "mine-2"} <= names
+
+
 def test_it_may_be_taken_first_and_the_plan_says_what_that_costs():
     plan = Planner(fabric(8), custom=[star(8)], custom_first=True).plan("allreduce", 1 << 26)
     assert plan.algorithm == "star" and plan.candidates[0].algorithm == "star"

@@ -70,9 +70,7 @@ def test_what_is_written_runs_right_in_any_order_of_threads(n):
 
 
 def test_what_is_read_back_takes_hardly_longer_than_what_was_written():
-    # It may take less: the steps of a schedule wait for each other, thread blocks need not. Where
-    # they are not in step (bucket: 1.28), one order of steps cannot suit every size.
-    slower = []
+    # It may take less: the steps of a schedule wait for each other, thread blocks need not.
     fabric = lower(load("mi300x-8"), 4)
     loads, simple = Loads(fabric), PROTOCOLS["Simple"]
     for row, g in small_rows(4):
@@ -81,9 +79,7 @@ def test_what_is_read_back_takes_hardly_longer_than_what_was_written():
         before, after = (profile(s, fabric, loads) for s in (schedule, back))
         for block in (1 << 13, 1 << 26):
             ratio = after.seconds(block, simple) / before.seconds(block, simple)
-            assert ratio < 1.3, (row.collective, row.name, block)
-            slower += [row.name] * bool(ratio > 1.06)
-    assert len(slower) <= 2, slower
+            assert ratio < 1.06, (row.collective, row.name, block, ratio)
 
 
 def test_one_gpu_is_written_and_read():

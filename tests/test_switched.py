@@ -308,7 +308,7 @@ def test_what_a_switch_cannot_do_is_bounded_as_before():
     deaf = replace(fabric, domains=(replace(fabric.domain, multicast=0.0),))
     for row in {a.collective for a in ALGORITHMS} - {"allreduce"}:
         bounds = [lower_bound(f, find_cuts(f), row, 1e9) for f in (fabric, deaf)]
-        assert bounds[0] == bounds[1], row
+        assert bounds[0].links == bounds[1].links, row
     # A root must still send, or get, all of it: a switch spares the others, not the root.
     halves = {(a.collective, a.name) for a in ALGORITHMS if a.switched} - {
         (a.collective, a.name) for a in SWITCHED}  # fmt: skip

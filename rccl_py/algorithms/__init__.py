@@ -67,10 +67,6 @@ def _square(n: int, _g: int) -> float:
     return n * n
 
 
-def _two_squares(n: int, _g: int) -> float:
-    return 2 * n * n
-
-
 def _torus_rows(n: int, _g: int) -> float:
     return float(18 * n ** (4 / 3))  # of three equal dimensions: messages, whatever is in them
 
@@ -95,10 +91,6 @@ def _on_torus_log(n: int, _g: int) -> float:
     return 12 * n * math.log2(n + 1)  # six copies
 
 
-def _square_log(n: int, _g: int) -> float:
-    return n * n * math.log2(n + 1) / 2
-
-
 def _two_stage(n: int, g: int) -> float:
     return n * (g + n / g)
 
@@ -111,6 +103,14 @@ def _on_rails_log(n: int, g: int) -> float:
     return n * (g + 2 * math.log2(n / g + 1))
 
 
+def _in_pairs(n: int, g: int) -> float:
+    return n * g  # a rank for every local number
+
+
+def _in_two_pairs(n: int, g: int) -> float:
+    return 2 * n * g
+
+
 def _on_grid(n: int, _g: int) -> float:
     return 2 * n * math.sqrt(n)
 
@@ -121,11 +121,11 @@ class Algorithm:
 
     family: what NCCL_ALGO calls it. build(recipe): the schedule. pieces: the most it is cut into.
     two_level: needs nodes of equal size. switched: needs switches that add up and multicast.
-    protocols: those it can travel by.
-    rows(n, g): about how many distinct rows the
-    schedule has on n ranks, g a node (repeats of a phase count once), so that a planner knows
-    what not to enumerate. needs: what else of the recipe or of n it cannot do without: "grid",
-    "tiers", "forest", "paths", "mix", "even" (n), "power of two" (n), or nothing.
+    protocols: those it can travel by. rows(n, g): about how many distinct messages the schedule has
+    on n ranks, g a node (repeats of a phase count once), so that a planner knows what not to
+    enumerate; summed(n, g): the same where a fabric sums over all pairs of a group. needs: what
+    else of the recipe or of n it cannot do without: "grid", "tiers", "forest", "paths", "mix",
+    "even" (n), "power of two" (n), or nothing.
     """
 
     collective: str
@@ -138,6 +138,11 @@ class Algorithm:
     switched: bool = False
     protocols: tuple[str, ...] = _EVERY
     needs: str = ""
+    summed: Callable[[int, int], float] | None = None
+
+    def looks(self, n: int, g: int, *, sums_pairs: bool) -> float:
+        """Return about how many things an estimate looks at; sums_pairs: of the Fabric."""
+        return self.summed(n, g) if sums_pairs and self.summed is not None else self.rows(n, g)
 
 
 def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:
@@ -152,6 +157,7 @@ def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:
         halves.name,
         partial(build, halves),
         rows={"ring": _linear, "circulant": _halving}.get(halves.name, _square),
+        summed=_in_pairs if halves is DIRECT else None,
     )
 
 
@@ -169,6 +175,7 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
         pieces=64,
         two_level=True,
         rows={"ring": _on_rails, "circulant": _on_rails_log}.get(between.name, _two_stage),
+        summed=_in_two_pairs if between is DIRECT else None,
         switched=inside is NVLS,
         protocols=_SWITCHED if inside is NVLS else _EVERY,
     )
@@ -187,6 +194,7 @@ def _levels(collective: str, inner: split.Halves, outer: split.Halves) -> Algori
         partial(build, inner, outer),
         pieces=64,
         rows=_nested,
+        summed=_in_two_pairs,
         needs="tiers",
     )
 
@@ -279,14 +287,16 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         Algorithm(name, "mix", "mix", partial(mix.mix, name, _build_of), needs="mix")
         for name in ("allreduce", "reduce_scatter", "allgather")
     ),
-    Algorithm("alltoall", "direct", "direct", alltoall.direct),
+    Algorithm("alltoall", "direct", "direct", alltoall.direct, summed=_in_pairs),
     Algorithm("alltoall", "pairwise", "pairwise", alltoall.pairwise),
     Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=_cube),
     *(
         Algorithm("alltoall", name, "bruck", partial(alltoall.bruck, name, radix), rows=_halving)
         for name, radix in (("bruck", 2), ("bruck-4", 4), ("bruck-8", 8))
     ),
-    Algorithm("alltoall", "grid", "grid", alltoall.grid, pieces=16, rows=_on_grid),
+    Algorithm(
+        "alltoall", "grid", "grid", alltoall.grid, pieces=16, rows=_on_grid, summed=_in_two_pairs
+    ),
     Algorithm(
         "alltoall",
         "hier-direct-direct",
@@ -295,6 +305,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         pieces=64,
         two_level=True,
         rows=_two_stage,
+        summed=_in_two_pairs,
     ),
     Algorithm(
         "alltoall",

@@ -108,7 +108,7 @@ def greedy(counts: I64, doors: Doors) -> Exchange:
     demand = between_units(counts, doors.unit)
     busiest = max(int(demand.sum(axis=axis).max()) for axis in (0, 1))
     stages, _ = greedy_order(demand, -(-busiest // _LONGEST))
-    return exchange_of("greedy", counts, _trips(counts, doors, stages), apart=True)
+    return exchange_of("greedy", counts, _trips(counts, doors, stages))
 
 
 def _shortened(stages: Stages) -> Stages:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..schedule import COPY, I32, REDUCE, Layout, Phase, Pipeline, Schedule, at, pipeline, rows
@@ -162,18 +163,41 @@ def _down(trees: _Trees, edges: _Edges, slot: Ints) -> Iterator[Phase]:
 
 
 def _up(trees: _Trees, edges: _Edges, slot: Ints, channel: int = 0) -> Iterator[Phase]:
-    """Yield one phase a level, the deepest first: parents add what their children send, in the
-    order of colours, of which no parent has two children by one.
+    """Yield one phase a level, the deepest first: parents add what their children send, a move
+    after another, in none of which two children of a tree's parent send.
     """
     for a, b in reversed(list(pairwise(edges.levels.tolist()))):
-        cuts = a + np.flatnonzero(np.diff(edges.colour[a:b])) + 1
-        moves = []
-        for c, d in pairwise([a, *cuts.tolist(), b]):
-            t = edges.tree[c:d]
-            moved = rows(edges.child[c:d], edges.parent[c:d], count=trees.width[t], op=REDUCE,
-                         channel=channel + edges.colour[c:d] // 2)  # fmt: skip
+        turn, moves = _turns(edges, a, b), []
+        for k in range(int(turn.max()) + 1):
+            which = a + np.flatnonzero(turn == k)
+            t = edges.tree[which]
+            moved = rows(edges.child[which], edges.parent[which], count=trees.width[t], op=REDUCE,
+                         channel=channel + edges.colour[which] // 2)  # fmt: skip
             moves.append(at(moved, slot[t], slot[t]))
         yield Phase(tuple(moves))
+
+
+def _turns(edges: _Edges, a: int, b: int) -> Ints:
+    """Return the move of each edge a..b: int64[b - a]; few moves, and a pair's edges in one.
+
+    All edges of a colour take the first move in which no parent of theirs, of the same tree, is.
+    """
+    sums = edges.tree[a:b] * (int(edges.parent.max()) + 1) + edges.parent[a:b]
+    _, busy = np.unique(sums, return_inverse=True)  # who adds up, tree by tree
+    colour, found, taken = (
+        edges.colour[a:b],
+        np.empty(b - a, dtype=np.int64),
+        list[npt.NDArray[np.bool_]](),
+    )
+    for c in np.unique(colour).tolist():
+        mine = np.flatnonzero(colour == c)
+        free = (k for k, held in enumerate(taken) if not held[busy[mine]].any())
+        move = next(free, len(taken))
+        if move == len(taken):
+            taken.append(np.zeros(int(busy.max()) + 1, dtype=bool))
+        taken[move][busy[mine]] = True
+        found[mine] = move
+    return found
 
 
 def allgather(recipe: Recipe) -> Schedule:

@@ -73,14 +73,12 @@ class Parcels:
 class Exchange:
     """How parts of unequal sizes get where they belong.
 
-    counts : int64[n, n], bytes rank i has for rank j. apart: whether a round's messages wait only
-    for those of their own two ends in earlier rounds, not for all.
+    counts : int64[n, n], bytes rank i has for rank j.
     """
 
     algorithm: str
     counts: I64
     rounds: tuple[Parcels, ...]
-    apart: bool = False
 
     @property
     def nranks(self) -> int:
@@ -108,7 +106,7 @@ def checked_counts(counts: npt.ArrayLike) -> I64:
     return found.astype(np.int64)
 
 
-def exchange_of(algorithm: str, counts: I64, trips: Trips, *, apart: bool = False) -> Exchange:
+def exchange_of(algorithm: str, counts: I64, trips: Trips) -> Exchange:
     """Return the exchange made of `trips`; what a rank has for itself is copied in round 0."""
     own = np.flatnonzero(np.diag(counts)).astype(np.int32)
     every, zero = [_row_columns(trips, h) for h in range(trips.path.shape[1] - 1)], 0 * own
@@ -121,7 +119,7 @@ def exchange_of(algorithm: str, counts: I64, trips: Trips, *, apart: bool = Fals
     for a, b in zip(starts.tolist(), [*starts[1:].tolist(), len(when)]):
         src, dst, origin, final = (c[a:b].astype(np.int32) for c in columns[:4])
         rounds.append(Parcels(src, dst, origin, final, columns[4][a:b], columns[5][a:b]))
-    return Exchange(algorithm, counts, tuple(rounds), apart)
+    return Exchange(algorithm, counts, tuple(rounds))
 
 
 def _row_columns(trips: Trips, h: int) -> tuple[npt.NDArray[np.integer], ...]:

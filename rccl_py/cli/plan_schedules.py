@@ -28,8 +28,9 @@ def read(files: list[str]) -> list[Custom]:
     if not files:
         return []  # nothing of it is loaded then
     from ..formats import read_schedule
+    from ..programs import distinct
 
-    return [read_schedule(name) for name in files]
+    return distinct(read_schedule(name) for name in files)
 
 
 def collective_of(asked: str | None, customs: list[Custom]) -> str:

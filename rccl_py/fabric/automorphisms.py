@@ -118,12 +118,15 @@ class Search:
 
 def merged_orbits(label: I64, perm: I64) -> I64:
     """Return labels with those that `perm` joins made one: the smallest number of each set."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    size = len(label)
-    joins = coo_array((np.ones(size, dtype=np.int8), (label, label[perm])), (size, size))
-    part = connected_components(joins, directed=False)[1][label]
-    least = np.full(int(part.max(initial=-1)) + 1, size)
-    np.minimum.at(least, part, np.arange(size))
-    return np.asarray(least[part], dtype=np.int64)
+    while True:
+        other = label[perm]
+        least = np.minimum(label, other)
+        if np.array_equal(label, other):
+            return label
+        # Both labels lead to the smaller of the two, and what led to either follows.
+        leads = np.arange(len(label))
+        np.minimum.at(leads, label, least)
+        np.minimum.at(leads, other, least)
+        while not np.array_equal(leads, leads[leads]):
+            leads = leads[leads]
+        label = leads[label]

@@ -123,14 +123,15 @@ def _joined(domain: Domain, used: I64) -> bool:
     """Return whether scale-up links alone lead from every rank to every other."""
     if isinstance(domain.inside, (Planes, Hubs)):
         return True
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     tail, head = domain.start[domain.joins], domain.end[domain.joins]
-    size = len(domain.vertices)
-    links = coo_array((np.ones(len(tail)), (tail, head)), (size, size))
-    part = connected_components(links, connection="strong")[1]
-    return bool((part[used] == part[used[0]]).all())
+    for a, b in ((tail, head), (head, tail)):  # from one rank to all others, and back
+        reached, count = np.zeros(len(domain.vertices), dtype=bool), 0
+        reached[used[0]] = True
+        while count != (count := int(reached.sum())):
+            reached[b[reached[a]]] = True
+        if not reached[used].all():
+            return False
+    return True
 
 
 def _relayed(domain: Domain, used: I64, staged: bool) -> Bools:

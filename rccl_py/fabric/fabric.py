@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ..schedule import I32
 from .crossing import Flows, flows_of, hops_between
 from .domain import Domain
+from .pairs import sums_pairs
 from .pausing import Pausing, pausing_of
 from .tables import F64, I64, Patterns, Routes, expand, joined, patterns
 from .wiring import Wiring
@@ -209,6 +210,11 @@ class Fabric:
         0 too where no one level of switches joins a node: links alone add nothing up.
         """
         return min(d.multicast if len(d.inside.leaving) else 0.0 for d in self.domains)
+
+    @cached_property
+    def sums_pairs(self) -> bool:
+        """Whether what all pairs of a group put on links is a sum, not a list of pairs."""
+        return sums_pairs(self)
 
     @property
     def nlinks(self) -> int:

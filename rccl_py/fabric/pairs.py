@@ -27,11 +27,10 @@ from .tables import F64, I64, Patterns, expand, patterns
 if TYPE_CHECKING:
     from .fabric import Fabric
 
-__all__ = ["Crossing", "crossing_pairs"]
+__all__ = ["Crossing", "crossing_pairs", "sums_pairs"]
 
-_CELLS = 1 << 24  # of the table of members by group, local number, NIC and leaf
-_LOOKS = 1 << 24  # at ranks
-"""Larger ones are left to whoever lists pairs."""
+_CELLS = 1 << 20  # of a table of members by group, local number, NIC and leaf
+_LOOKS = 1 << 24  # at ranks; more are left to whoever lists pairs
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,23 +93,15 @@ def crossing_pairs(fabric: Fabric, group: I32, slots: I64) -> Crossing | None:
     group: int32[G, m]. slots: int64[G], of each message.
 
     None where no sum over pairs is known: a rank in two groups, unlike nodes, links that are not
-    bundled, large tables.
+    bundled.
     """
     wiring = fabric.wiring
-    if (np.bincount(group.ravel()) > 1).any():
-        return None
-    if fabric.together or len(fabric.domains) > 1 or fabric.copies == 1:
-        return None
-    if wiring is not None and not (isinstance(wiring, Clos) and wiring.bundled and wiring.whole):
+    if not sums_pairs(fabric) or (np.bincount(group.ravel()) > 1).any():
         return None
     looks = _looks(fabric, group)
     if looks is None:
         return None
-    under = None
-    if isinstance(wiring, Clos):
-        if len(looks.count) * fabric.domains[0].nnics * wiring.nleaves > _CELLS:
-            return None
-        under = _Under(fabric, wiring, looks)
+    under = _Under(fabric, wiring, looks) if isinstance(wiring, Clos) else None
     weight = (np.repeat(slots, group.shape[1])[looks.member] * looks.amount).astype(np.float64)
     link = np.zeros(fabric.nlinks)
     out = _Way(fabric, looks, leaving=True)
@@ -126,6 +117,32 @@ def crossing_pairs(fabric: Fabric, group: I32, slots: I64) -> Crossing | None:
     )
 
 
+def sums_pairs(fabric: Fabric) -> bool:
+    """Return whether all pairs of a group can be summed: nodes alike, links side by side one."""
+    wiring = fabric.wiring
+    if fabric.together or len(fabric.domains) > 1 or fabric.copies == 1:
+        return False
+    return wiring is None or (isinstance(wiring, Clos) and wiring.bundled and wiring.whole)
+
+
+class _Counts:
+    """How often each number below a limit occurs: a table where that is small, else in order."""
+
+    def __init__(self, numbers: I64, below: int) -> None:
+        self.known: I64 | None = None
+        if below <= _CELLS:
+            self.count = np.bincount(numbers.ravel(), minlength=below)
+        else:
+            self.known, self.count = np.unique(numbers, return_counts=True)
+
+    def of(self, numbers: I64) -> I64:
+        """Return how often each of these occurs."""
+        if self.known is None:
+            return self.count[numbers]
+        at = np.minimum(np.searchsorted(self.known, numbers), len(self.known) - 1)
+        return np.where(self.known[at] == numbers, self.count[at], 0)
+
+
 class _Under:
     """Members by (group, local number), NIC and the leaf (and pod) that NIC hangs on."""
 
@@ -134,15 +151,11 @@ class _Under:
         nics = fabric.domains[0].nnics
         self.leaf = wiring.leaf.reshape(-1, nics).astype(np.int64)  # [node, NIC]
         self.pod = wiring.pod[self.leaf].astype(np.int64)
-        self.by_leaf = self._table(self.leaf, wiring.nleaves)
-        self.by_pod = self._table(self.pod, wiring.npods)
-
-    def _table(self, under: I64, many: int) -> I64:
-        of, node = self.looks.of, self.looks.node
-        nics = under.shape[1]
-        key = (of[:, None] * nics + np.arange(nics)) * many + under[node]
-        size = len(self.looks.count) * nics * many
-        return np.bincount(key.ravel(), minlength=size).reshape(-1, nics, many)
+        each = looks.of[:, None] * nics + np.arange(nics)
+        self.by_leaf, self.by_pod = (
+            _Counts(each * many + under[looks.node], len(looks.count) * nics * many)
+            for under, many in ((self.leaf, wiring.nleaves), (self.pod, wiring.npods))
+        )
 
     def shared(self, row: I64, own: I64, other: I64) -> tuple[I64, I64, I64, I64]:
         """Return (leaf, pod, members under the same leaf, members in the same pod) of looks.
@@ -151,10 +164,12 @@ class _Under:
         """
         looks, found = self.looks, []
         node = looks.node[looks.member[row]]
-        for under, table in ((self.leaf, self.by_leaf), (self.pod, self.by_pod)):
+        each = looks.held[row] * self.leaf.shape[1] + other
+        for under, many, counts in ((self.leaf, self.wiring.nleaves, self.by_leaf),
+                                    (self.pod, self.wiring.npods, self.by_pod)):  # fmt: skip
             here = under[node, own]
             self_too = looks.inside[row] * (under[node, other] == here)
-            found.append((here, table[looks.held[row], other, here] - self_too))
+            found.append((here, counts.of(each * many + here) - self_too))
         (leaf, under_leaf), (pod, in_pod) = found
         return leaf, pod, under_leaf, in_pod
 

@@ -95,9 +95,10 @@ class Cuts:
         if collective == "alltoall":
             return alltoall(graph, alike, closed=closed).optimum
         part = self.fabric.multicast
-        found = allreduce(graph, alike, closed=closed, in_network=part > 0).optimum
         if not part or not graph.adds.any() or graph.nests:
-            return found
+            return allreduce(graph, alike, closed=closed, in_network=part > 0).optimum
+        # Ports with a part of their rate say more than switches that are as good as they could be.
+        found = allreduce(graph, alike, closed=closed, in_network=True, variables=0).optimum
         switched = _at_ports(graph, part)
         return switched if switched.rate < found.rate else found
 

@@ -17,7 +17,7 @@ from ..collectives import COLLECTIVES
 from ..errors import InvalidArgument, InvalidUsage
 from ..fabric import Fabric
 from ..links import PROTOCOLS
-from ..programs import Custom, proved
+from ..programs import Custom, distinct, proved
 from ..schedule import Schedule
 from ..timing import Loads, profile
 from .plan import Candidate
@@ -72,6 +72,7 @@ class Given:
                     "(rccl_py.read_schedule, rccl_py.custom), a Schedule or an Algorithm was "
                     "expected"
                 )
+        customs = distinct(customs)
         for custom in customs:
             if custom.nranks != fabric.nranks:
                 raise InvalidUsage(

@@ -32,8 +32,8 @@ Made = tuple[Algorithm, str, Callable[[int], Recipe]]
 
 _SMALL = 64  # ranks of a machine on which a schedule of
 _FEW = 1 << 12  # rows is built rather than thought about
-_MANY = 1 << 12  # rows of one that is built only where it may save more than
-_HARDLY = 0.03  # of the time
+_HARDLY = ((4096, 0.10), (256, 0.06), (0, 0.03))
+"""(more ranks than, part of the time): what one of many rows has to save to be built."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,8 @@ class Offers:
 
     def _rows(self, algorithm: Algorithm) -> float:
         n, nodes = self.fabric.nranks, self.machine.places.nodes
-        return algorithm.rows(n, n if nodes is None else nodes.shape[1])
+        g = n if nodes is None else nodes.shape[1]
+        return algorithm.looks(n, g, sums_pairs=self.fabric.sums_pairs)
 
     def _is_small(self, algorithm: Algorithm) -> bool:
         return self.fabric.nranks <= _SMALL and self._rows(algorithm) <= _FEW
@@ -137,7 +138,8 @@ class Offers:
         """Return whether an algorithm is not worth building: it cannot win, or hardly any time."""
         if self._is_small(algorithm):
             return False
-        return floor.seconds > best * (1 - _HARDLY * (self._rows(algorithm) > _MANY))
+        hardly = next(part for ranks, part in _HARDLY if self.fabric.nranks > ranks)
+        return floor.seconds > best * (1 - hardly * (self._rows(algorithm) > _FEW))
 
     def _one(self, row: Algorithm, name: str, recipe_of: Callable[[int], Recipe]) -> Option:
         """Return an algorithm's option of one piece. name: what it is known by here."""

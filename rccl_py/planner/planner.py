@@ -46,8 +46,7 @@ _NEEDS = {
     "paths": "no paths are synthesised",
     "mix": "no two algorithms side by side would use the links much better",
 }
-_ROWS = 1 << 18  # a schedule of more rows than this is not enumerated to plan with
-_ROWS_BLOCKS = 1 << 23  # collectives of n blocks a rank move n * n of them, whatever they do
+_ROWS = 1 << 24  # a schedule of more rows than this is not enumerated to plan with
 
 
 class Planner:
@@ -198,10 +197,10 @@ class Planner:
             missing = self._missing(algorithm.needs)
             if missing:
                 return missing
-        limit = _ROWS if algorithm.collective == "allreduce" else _ROWS_BLOCKS
-        rows = algorithm.rows(n, n if self.nodes is None else self.nodes.shape[1])
-        if rows > limit:
-            return f"not timed: about {rows:.2g} messages, over the limit of {limit}"
+        g = n if self.nodes is None else self.nodes.shape[1]
+        rows = algorithm.looks(n, g, sums_pairs=self.fabric.sums_pairs)
+        if rows > _ROWS:
+            return f"not timed: about {rows:.2g} messages, over the limit of {_ROWS}"
         return ""
 
     def _missing(self, need: str) -> str:

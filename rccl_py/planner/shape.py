@@ -144,7 +144,10 @@ def _keys(fabric: Fabric) -> tuple[list[npt.NDArray[np.integer]], list[str]]:
     node = fabric.node.astype(np.int64)
     found: list[tuple[str, npt.NDArray[np.integer]]] = []
     if (node == node[0]).all():
-        own = fabric.domains[int(fabric.kind[node[0]])].group[fabric.local]
+        domain = fabric.domains[int(fabric.kind[node[0]])]
+        own = domain.group[fabric.local]
+        if (own == own[0]).all():
+            own = _hubs(domain)[fabric.local]
         found.append(("groups", own))
     else:
         found.append(("nodes", node))
@@ -155,6 +158,19 @@ def _keys(fabric: Fabric) -> tuple[list[npt.NDArray[np.integer]], list[str]]:
                 found.append((_PLURAL.get(name, name + "s"), key))
     names, keys = (list(column) for column in zip(*found))
     return keys, names
+
+
+def _hubs(domain: Domain) -> I64:
+    """Return a number for the switches each accelerator hangs on, the same for those that share.
+
+    int64[ngpus]: a package's fabric, a PCI switch, a socket; one number where all hang on all.
+    """
+    hung: list[set[str]] = [set() for _ in range(domain.ngpus)]
+    leaving = np.flatnonzero(domain.joins & (domain.tail >= 0) & (domain.head < 0))
+    for link, local in zip(leaving.tolist(), domain.tail[leaving].tolist()):
+        hung[local].add(domain.names[link].rpartition(" -> ")[2])
+    known: dict[frozenset[str], int] = {}
+    return np.array([known.setdefault(frozenset(hubs), len(known)) for hubs in hung])
 
 
 _PLURAL = {"leaf": "leaves"}

@@ -1,9 +1,10 @@
 """The first few candidates once more, by a finer engine: does the fastest stay the fastest?
 
 Owns which candidates are asked about and what follows. The estimate lets every rank wait for all
-others after each step; the clock (rccl_py.timing.clock) lets it wait for what it is sent only, so a
-form whose ranks drift apart is faster by it. Where all ranks do the same at any time both agree,
-and large schedules are not clocked: then the estimate stands, and the plan says so.
+others after each step. The simulation and the clock (rccl_py.timing.simulate and .clock) let it
+wait for what it is sent only, so a form whose ranks drift apart is faster by them; and in the
+simulation flows that do not start together get in each other's way. Schedules of too many messages
+are clocked, those of far too many are not: then the estimate stands, and the plan says so.
 """
 
 from __future__ import annotations
@@ -18,55 +19,62 @@ from .ranking import Choice, Timed
 
 __all__ = ["verified"]
 
-_FIRST = 3  # algorithms that are clocked
-_CLOSE = 1.10  # times the best estimate: what is slower is not asked about
-_ROWS = 50_000  # rows of a schedule that is clocked
-_SAVES = 0.01  # of the time, that makes the clock's favourite the choice
+_FIRST = 3  # algorithms that are asked about
+_CLOSE = 1.20  # times the best estimate: what is slower is not asked about
+_SIMULATED = 50_000  # rows of a schedule that is simulated
+_CLOCKED = 500_000  # rows of one that is clocked
+_SAVES = 0.01  # of the time, that makes the engine's favourite the choice
 
 
 def verified(choice: Choice, fabric: Fabric) -> tuple[Choice, str]:
-    """Return the choice after the clock was asked, and who decided it and why, as text."""
+    """Return the choice after a finer engine was asked, and which decided it and why, as text."""
     first = _first(choice)
     if len(first) < 2:
         return choice, f"the estimate: nothing else comes within {_CLOSE - 1:.0%}"
-    if any(entry[2].profile.rows > _ROWS for entry in first):
-        return choice, f"the estimate: more than {_ROWS:,} messages, too many for the clock"
-    clocked = [_clocked(entry, choice, fabric) for entry in first]
-    won = min(range(len(first)), key=lambda k: (clocked[k], k))
+    most = max(entry[2].profile.rows for entry in first)
+    if most > _CLOCKED:
+        return choice, f"the estimate: {most:,} messages are too many for another engine"
+    engine = "simulate" if most <= _SIMULATED else "clock"
+    said = "the simulation" if engine == "simulate" else "the clock"
+    times = [_seconds(entry, choice, fabric, engine) for entry in first]
+    won = min(range(len(first)), key=lambda k: (times[k], k))
     names = [f"{t[2].algorithm.name}/{t[3]}" for t in first]
-    if clocked[won] >= clocked[0] * (1 - _SAVES):
-        others = ", ".join(f"{name} {format_time(s)}" for name, s in zip(names[1:], clocked[1:]))
-        return choice, (
-            f"the estimate, which the clock confirms: {format_time(clocked[0])}, {others}"
-        )
-    saved = 1 - clocked[won] / clocked[0]
+    if times[won] >= times[0] * (1 - _SAVES):
+        others = ", ".join(f"{name} {format_time(s)}" for name, s in zip(names[1:], times[1:]))
+        return choice, f"the estimate; {said} confirms: {format_time(times[0])}, {others}"
+    saved = 1 - times[won] / times[0]
     why = (
-        f"chosen: {format_time(clocked[won])} by the clock, {saved:.1%} less than {names[0]}, "
+        f"chosen: {format_time(times[won])} by {said}, {saved:.1%} less than {names[0]}, "
         "which the estimate has first"
     )
-    followed = replace(choice, follows=first[won], why=why, asked="what the clock found faster")
+    followed = replace(choice, follows=first[won], why=why, asked=f"what {said} found faster")
     return followed, (
-        f"the clock: {names[won]} {format_time(clocked[won])}, {names[0]} {format_time(clocked[0])}"
+        f"{said}: {names[won]} {format_time(times[won])}, {names[0]} {format_time(times[0])}"
     )
 
 
 def _first(choice: Choice) -> list[Timed]:
-    """Return the best entry of each of the first few algorithms that are close."""
-    kept: dict[str, Timed] = {}
+    """Return the best entry of each of the first few algorithms that are close.
+
+    What differs in its trees is another algorithm.
+    """
+    kept: dict[tuple[str, int], Timed] = {}
     for entry in sorted(choice.timed, key=lambda t: t[:2]):
-        kept.setdefault(entry[2].algorithm.name, entry)
+        recipe = entry[2].recipe
+        trees = 0 if recipe is None or recipe.forest is None else id(recipe.forest)
+        kept.setdefault((entry[2].algorithm.name, trees), entry)
     found = list(kept.values())[:_FIRST]
     return [entry for entry in found if entry[0] <= found[0][0] * _CLOSE]
 
 
-def _clocked(entry: Timed, choice: Choice, fabric: Fabric) -> float:
+def _seconds(entry: Timed, choice: Choice, fabric: Fabric, engine: str) -> float:
     _, _, option, protocol = entry
     line = timed(
         option.schedule,
         fabric,
         choice.block,
         PROTOCOLS[protocol],
-        engine="clock",
+        engine=engine,
         known=option.profile,
     )
     return line.seconds

@@ -135,18 +135,33 @@ def _dissemination(p: Places) -> Iterator[Stage]:
         held *= 2
 
 
+def _folded(p: Places, turns: Callable[[int], Iterator[float]]) -> Iterator[Stage]:
+    """Pairs at distance 1, 2, 4, ... among a power of two of ranks, the odd ones folded away."""
+    folded = p.n - (1 << (p.n.bit_length() - 1))
+    odd = 2 * np.arange(folded) + 1
+    acting = np.setdiff1d(np.arange(p.n), odd)
+    place = np.arange(len(acting))
+
+    def sent(src: Ints, dst: Ints, blocks: float) -> Stage:
+        far = int((p.node[src] != p.node[dst]).sum())
+        near = len(src) - far
+        return Stage(far * blocks, near * blocks, 1, int(far > 0), far, near)
+
+    if folded:
+        yield sent(odd, odd - 1, 1)
+    for k, blocks in enumerate(turns(len(acting).bit_length() - 1)):
+        distance = 1 << (k % (len(acting).bit_length() - 1))
+        yield sent(acting, acting[place ^ distance], blocks)
+    if folded:
+        yield sent(odd - 1, odd, 1)
+
+
 def _recursive_doubling(p: Places) -> Iterator[Stage]:
-    if p.n & (p.n - 1) == 0:
-        for k in range(p.n.bit_length() - 1):
-            yield p.turn(np.arange(p.n) ^ (1 << k), 1)
+    return _folded(p, lambda steps: iter([1.0] * steps))
 
 
 def _halving_doubling(p: Places) -> Iterator[Stage]:
-    """The nearest partner swaps half of the buffer; where ranks fold away only that is known."""
-    if p.n & (p.n - 1) == 0:
-        for _ in range(2):
-            for k in range(p.n.bit_length() - 1):
-                yield p.turn(np.arange(p.n) ^ (1 << k), 0.5 ** (k + 1))
+    return _folded(p, lambda steps: iter([0.5 ** (k + 1) for k in range(steps)] * 2))
 
 
 def _swing(p: Places) -> Iterator[Stage]:

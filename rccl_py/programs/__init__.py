@@ -4,6 +4,6 @@ Every one is proved (rccl_py.check) before it can run.
 """
 
 from .chunks import Chunk, Program
-from .plan import FAMILY, Custom, custom, proved
+from .plan import FAMILY, Custom, custom, distinct, proved
 
-__all__ = ["FAMILY", "Chunk", "Custom", "Program", "custom", "proved"]
+__all__ = ["FAMILY", "Chunk", "Custom", "Program", "custom", "distinct", "proved"]

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from ..collectives import COLLECTIVES, Collective
 from ..errors import RcclError
 
-__all__ = ["Fault", "Ledger", "Op", "Place", "Value"]
+__all__ = ["BEFORE", "NEVER", "Fault", "Ledger", "Op", "Place", "Value", "When"]
 
 Place = tuple[int, str, int]
 """Rank, buffer ("i", "o" or "s"), chunk."""
 When = tuple[int, int]
 """Step and move in it; odd moves are done by a switch."""
 
-_NEVER: When = (1 << 60, 0)
-_BEFORE: When = (-1, 0)
+NEVER: When = (1 << 60, 0)
+BEFORE: When = (-1, 0)
 NAMES = {"i": "input", "o": "output", "s": "scratch"}
 
 
@@ -48,9 +48,9 @@ class Value:
     rank: int
     what: int
     who: int
-    born: When = _BEFORE
-    read: When = _BEFORE
-    gone: When = _NEVER
+    born: When = BEFORE
+    read: When = BEFORE
+    gone: When = NEVER
     source: int = -1
     place: Place | None = None
     writer: str = ""

@@ -8,17 +8,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..algorithms import Algorithm
+from ..algorithms import ALGORITHMS, Algorithm
 from ..arguments import text, whole
 from ..check import check
 from ..collectives import collective_named
 from ..errors import InvalidArgument, ScheduleError
 from ..schedule import Layout, Phase, Schedule, Step
 
-__all__ = ["FAMILY", "Custom", "custom", "proved"]
+__all__ = ["FAMILY", "Custom", "custom", "distinct", "proved", "titled"]
 
 FAMILY = "custom"
 """What NCCL_ALGO calls all of them."""
@@ -88,6 +88,24 @@ class Custom:
 
     def __repr__(self) -> str:
         return f"<Custom {self}, {self.digest}>"
+
+
+def titled(name: str) -> str:
+    """Return a name for a schedule that no algorithm of the registry has."""
+    return f"custom-{name}" if any(a.name == name for a in ALGORITHMS) else name
+
+
+def distinct(customs: Iterable[Custom]) -> list[Custom]:
+    """Return the schedules under names that tell them apart, from the registry too."""
+    found: dict[str, Custom] = {}
+    for custom in customs:
+        first = name = titled(custom.name)
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{first}-{number}"
+        found[name] = custom if name == custom.name else replace(custom, name=name)
+    return list(found.values())
 
 
 def proved(schedule: Schedule) -> Schedule:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from .ledger import NAMES, Fault, Ledger, Place, Value
+from .levels import balance
 
 __all__ = ["Action", "run_threads"]
 
@@ -366,4 +367,5 @@ def _filled(
             filling.add(thread, action, later.get(number, []))
         except Fault as fault:
             raise ScheduleError(f"{action.where} {fault}") from None
+    balance(ledger)
     return ledger

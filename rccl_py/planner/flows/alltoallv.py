@@ -35,8 +35,12 @@ NEAR = 0.02
 """The part of its time by which direct may miss the bound and nothing else is tried."""
 _ROUNDS = 512
 """Rounds of an exchange that is timed; more only wait for one another."""
-_UNITS = 1 << 30
-"""The most units a message is told in; a larger one is rounded up to whole units."""
+_PARTS = 1 << 20
+"""Parts times pieces of an exchange that is built: some seconds, and rows of 48 B each."""
+_UNITS = 64
+"""Nodes (or ranks that are on their own) that are paired in stages."""
+_GRAINS = 1 << 30
+"""The most grains a message is told in; of a larger one a grain is more than a byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class UnevenCandidate:
 class UnevenPlan:
     """How unequal parts are exchanged, and why so.
 
-    counts : int64[n, n] B. exchange: the rounds. seconds: predicted, as `engine` times it. bound:
+    counts : int64[n, n] B. exchange: the rounds. seconds: predicted, by the estimate. bound:
     no algorithm that sends from rank to rank is faster; bottleneck: the port or links that prove
     it. candidates: the chosen one first, then the others by time.
     """
@@ -64,7 +68,6 @@ class UnevenPlan:
     algorithm: str
     protocol: str
     seconds: float
-    engine: str
     bound: float
     bottleneck: str
     candidates: tuple[UnevenCandidate, ...]
@@ -165,7 +168,7 @@ class _Tried:
         # The bound is of what links must carry: a call is also launched.
         least = min(self.fabric.launch + port.seconds, seconds)
         return UnevenPlan(
-            counts, best, best.algorithm, protocol, seconds, _engine(best), least, port.name,
+            counts, best, best.algorithm, protocol, seconds, least, port.name,
             (*told, *self.left_out), self.fabric,
         )  # fmt: skip
 
@@ -192,15 +195,19 @@ def _built(
     fabric: Fabric, counts: I64, chosen: Sequence[str], ways: Ways | None
 ) -> Iterator[tuple[str, Exchange | str]]:
     """Yield (name, the exchange, or why there is none) of every candidate."""
-    doors = doors_of(fabric)
-    several = doors.count < fabric.nranks
-    if "balanced" in chosen and several:
-        for pieces in _PIECES:
-            yield f"balanced-{pieces}", balanced(counts, doors, pieces)
-    elif "balanced" in chosen:
+    doors, parts = doors_of(fabric), int(np.count_nonzero(counts))
+    if "balanced" in chosen and doors.count == fabric.nranks:
         yield "balanced", "every rank is a unit of its own: nobody to balance with"
+    elif "balanced" in chosen:
+        for pieces in _PIECES:
+            few = parts * pieces <= _PARTS
+            why = f"{parts:,} parts in {pieces} pieces, over the limit of {_PARTS:,}"
+            yield f"balanced-{pieces}", balanced(counts, doors, pieces) if few else why
     for name, build in (("staged", staged), ("greedy", greedy)):
         if name not in chosen:
+            continue
+        if doors.count > _UNITS:
+            yield name, f"{doors.count} nodes or ranks to pair, over the limit of {_UNITS}"
             continue
         built = build(counts, doors)
         most = len(built.rounds)
@@ -289,7 +296,7 @@ def rounds_as_schedule(exchange: Exchange, node: I32) -> tuple[Schedule, float]:
     so it cannot be run.
     """
     most = max((int(r.size.max()) for r in exchange.rounds), default=0)
-    grain = -(-max(most, 1) // _UNITS)
+    grain = -(-max(most, 1) // _GRAINS)
     n, own = exchange.nranks, -(-np.diag(exchange.counts) // grain)
     mine, ranks = np.flatnonzero(own), np.arange(n)
     kept = rows(ranks[mine], ranks[mine], count=own[mine])
@@ -313,7 +320,7 @@ def _phase(parcels: Parcels, n: int, node: I32, grain: int) -> Phase | None:
         size = np.zeros(len(ends), dtype=np.int64)
         np.add.at(size, of, parcels.size[which])
         count = -(-size // grain)
-        times = -(-count // _UNITS)  # over the range of int32: several rows, still one message
+        times = -(-count // _GRAINS)  # over the range of int32: several rows, still one message
         src, dst = np.divmod(np.repeat(ends, times), n)
         each = np.repeat(-(-count // times), times)
         parts.append(Phase((at(rows(src, dst, count=each), 0, 0),)))
@@ -322,18 +329,12 @@ def _phase(parcels: Parcels, n: int, node: I32, grain: int) -> Phase | None:
     return Phase(tuple(m for part in parts for m in part.moves), 1, tuple(parts))
 
 
-def _engine(exchange: Exchange) -> str:
-    return "clock" if exchange.apart else "estimate"
-
-
 def _fastest(exchange: Exchange, fabric: Fabric, protocols: Sequence[str]) -> tuple[float, str]:
     """Return (seconds, protocol) of the fastest protocol, by the estimate.
 
-    Rounds whose messages wait for their own ends only are then timed by the clock, which knows.
+    Of all candidates, so that they compare: the clock flatters rounds that ranks leave one by one,
+    since it lets them share no links with the next.
     """
     schedule, unit = rounds_as_schedule(exchange, fabric.node)
     known = profile(schedule, fabric)
-    seconds, name = min((float(known.seconds(unit, PROTOCOLS[p])), p) for p in protocols)
-    if exchange.apart:
-        seconds = timed(schedule, fabric, unit, PROTOCOLS[name], engine="clock").seconds
-    return seconds, name
+    return min((float(known.seconds(unit, PROTOCOLS[p])), p) for p in protocols)

@@ -20,9 +20,18 @@ from fractions import Fraction
 import numpy as np
 
 from ...fabric.graph import Graph
-from ...fabric.quotient import around
-from ...fabric.symmetry import Symmetry, symmetry
-from .cuts import Bools, Optimum, groups, leaving
+from ...fabric.quotient import Quotient, around, merged
+from ...fabric.symmetry import Symmetry, stabiliser, symmetry
+from .cuts import (
+    FOLDED,
+    VERTICES,
+    Bools,
+    Optimum,
+    all_leaving,
+    every_set,
+    groups,
+    leaving,
+)
 from .flows import Network
 
 __all__ = ["allgather", "converging", "even", "of_turned", "reduce_scatter"]
@@ -111,11 +120,15 @@ def _of(graph: Graph, inside: Bools, exact: bool, how: str) -> Optimum:
 
 def converging(alike: Symmetry, sink: int, inside: Bools) -> Bools:
     """Return the set that bounds what `sink` can get in, `inside` where no other is worse."""
+    whole = alike.graph
+    if len(whole.tail) <= FOLDED:
+        folded = merged(whole, stabiliser(alike, sink).vertex_orbit)
+        if folded.graph.nvertices <= VERTICES:
+            return _of_all(folded, int(folded.label[sink]), inside)
     small = around(alike, sink)
     graph, net = small.graph, Network.of(small.graph)
     own = int(small.label[sink])
     unit = 1.0 if net.whole is None else float(graph.capacity[0] / net.whole[0])
-    whole = alike.graph
     best = int(whole.weight[inside].sum()), leaving(whole, inside) / unit
     if net.whole is not None:
         best = best[0], round(best[1])
@@ -134,6 +147,17 @@ def converging(alike: Symmetry, sink: int, inside: Bools) -> Bools:
             return inside
         best = held, (float(width) if net.whole is None else int(width))
         inside = found[small.label]
+
+
+def _of_all(small: Quotient, sink: int, inside: Bools) -> Bools:
+    """Return the worst set of a small graph, by looking at all; `inside` where it is as bad."""
+    sets = every_set(small.graph.nvertices, sink)
+    held, width = sets @ small.graph.weight, all_leaving(small.graph, sets)
+    counts = np.flatnonzero(held > 0)
+    per = width[counts] / held[counts]
+    best = int(per.argmin())
+    known = leaving(small.whole, inside) / int(small.whole.weight[inside].sum())
+    return sets[counts[best]][small.label] if per[best] * _BETTER < known else inside
 
 
 def _apart(graph: Graph, inside: Bools) -> Optimum:

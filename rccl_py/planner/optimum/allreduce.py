@@ -77,7 +77,7 @@ def allreduce(graph: Graph, alike: Symmetry | None = None, *, in_network: bool =
         return _even(replace(bound, rate=both, exact=True), spread, gathered)
     if alike is None or closed:
         return _even(bound, spread, gathered)
-    if effort(alike) <= _EFFORT:
+    if variables and effort(alike) <= _EFFORT:
         views = [view(graph, alike, int(v)) for v in alike.rank_orbits]
         if sum(len(v.tail) for v in views) * 2 <= variables:
             found = _solved(graph, alike, views, in_network)

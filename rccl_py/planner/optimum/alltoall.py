@@ -12,7 +12,7 @@ The bound that needs no program: k ranks send the n - k others k (n - k) f over 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ __all__ = ["Alltoall", "alltoall"]
 
 _VARIABLES = 12_000
 _WORTH = 1e-9
+_SAME = 1e-9
 _EFFORT = 8_000_000  # of finding the views: edges, and those between vertices that have no copy
 
 
@@ -73,6 +74,13 @@ def alltoall(graph: Graph, alike: Symmetry | None = None, *, closed: bool = Fals
     if bound.rate in (0.0, np.inf) or effort(alike) > _EFFORT:
         return Alltoall(bound, alike, sources, None, of)
     views = [view(graph, alike, int(v)) for v in sources]
+    rate, flows, filled = _shortest(graph, alike, views)
+    if filled:
+        every = np.ones(len(graph.tail), dtype=bool)
+        exact = Optimum(graph, rate, True, "flows by shortest ways", full=every)
+        return Alltoall(exact, alike, sources, flows, of)
+    if rate >= bound.rate * (1 - _SAME):
+        return Alltoall(replace(bound, exact=True), alike, sources, flows, of)
     solved = None
     if sum(len(v.tail) for v in views) <= variables:
         solved = _solved(graph, alike, views)
@@ -81,8 +89,7 @@ def alltoall(graph: Graph, alike: Symmetry | None = None, *, closed: bool = Fals
     rate, flows, full = solved
     exact = Optimum(graph, rate, True, "the linear program of concurrent flows", full=full)
     if rate >= bound.rate * (1 - 1e-7):  # HiGHS's tolerance
-        exact = Optimum(graph, bound.rate, True, bound.how, bound.inside, bound.share,
-                        bound.capacity)  # fmt: skip
+        exact = replace(bound, exact=True)
     return Alltoall(exact, alike, sources, flows, of)
 
 
@@ -98,6 +105,51 @@ def _bounded(graph: Graph) -> Optimum:
                 how, inside = "a set sends what the others take", group.inside(k) ^ away
                 best = Optimum(graph, rate, False, how, inside, float(share[k]), float(width[k]))
     return best
+
+
+def _shortest(graph: Graph, alike: Symmetry, views: list[View]) -> tuple[float, F64, bool]:
+    """Return what shortest ways alone reach, split by capacity: rate, flows, all edges full.
+
+    Where that is what a cut allows no program is needed, and none where all edges are full: each
+    byte crosses as few as it can. Most machines are so.
+    """
+    orbits, first, members = np.unique(alike.edge_orbit, return_index=True, return_counts=True)
+    width, load, found = graph.capacity[first], np.zeros(len(orbits)), []
+    for seen in views:
+        held = np.bincount(seen.label, graph.weight, seen.size).astype(np.float64)
+        flow = _ways(seen, held, width[seen.orbit])
+        flow *= graph.weight[seen.centre] / graph.nranks
+        sources = (alike.vertex_orbit == alike.vertex_orbit[seen.centre]).sum()
+        load += np.bincount(seen.orbit, flow * sources, len(orbits))
+        found.append(seen.spread(flow))
+    used = load > 0
+    rates = width[used] * members[used] / load[used]
+    rate = float(rates.min())
+    filled = bool(used.all() and rates.max() <= rate * (1 + _SAME))
+    return rate, np.stack(found) * rate, filled
+
+
+def _ways(seen: View, weight: F64, width: F64) -> F64:
+    """Return the flow on each edge of a view that takes every rank one unit by shortest ways.
+
+    weight: float64[vertices], the ranks at each; width: float64[edges], B/s of one of an edge's.
+    """
+    far = np.full(seen.size, -1)
+    far[seen.own], distance = 0, 0
+    while True:
+        reached = seen.head[(far[seen.tail] == distance) & (far[seen.head] < 0)]
+        if not len(reached):
+            break
+        distance += 1
+        far[reached] = distance
+    flow, passing = np.zeros(len(seen.tail)), weight.copy()
+    ahead, wide = far[seen.head] == far[seen.tail] + 1, width * seen.count
+    into = np.bincount(seen.head[ahead], wide[ahead], seen.size)
+    for layer in range(distance, 0, -1):
+        at = np.flatnonzero(ahead & (far[seen.head] == layer))
+        flow[at] = passing[seen.head[at]] * wide[at] / into[seen.head[at]]
+        passing += np.bincount(seen.tail[at], flow[at], seen.size)
+    return flow
 
 
 def _solved(graph: Graph, alike: Symmetry,

@@ -15,7 +15,22 @@ import numpy.typing as npt
 from ...fabric import F64, I64
 from ...fabric.graph import Graph
 
-__all__ = ["Groups", "Optimum", "groups", "leaving"]
+__all__ = [
+    "FOLDED",
+    "VERTICES",
+    "Groups",
+    "Optimum",
+    "all_leaving",
+    "every_set",
+    "groups",
+    "leaving",
+]
+
+FOLDED = 30_000
+"""Edges of the largest graph that is looked at with all that is alike from one rank made one."""
+
+VERTICES = 12
+"""Vertices of such a small graph up to which every set is looked at, and no flow is needed."""
 
 Bools = npt.NDArray[np.bool_]
 
@@ -57,6 +72,20 @@ def leaving(graph: Graph, inside: Bools) -> float:
     """Return the B/s of the edges that leave a set of vertices (bool[V])."""
     crossing = inside[graph.tail] & ~inside[graph.head]
     return float(graph.capacity[crossing].sum())
+
+
+def every_set(vertices: int, outside: int) -> Bools:
+    """Return all sets of so few vertices that one is outside of: bool[sets, vertices]."""
+    others = np.delete(np.arange(vertices), outside)
+    sets = np.zeros((1 << len(others), vertices), dtype=bool)
+    sets[:, others] = np.arange(len(sets))[:, None] >> np.arange(len(others)) & 1
+    return sets
+
+
+def all_leaving(graph: Graph, sets: Bools) -> F64:
+    """Return the B/s that leave each of some sets: float64[sets]."""
+    crossing = sets[:, graph.tail] & ~sets[:, graph.head]
+    return np.asarray(crossing @ graph.capacity, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

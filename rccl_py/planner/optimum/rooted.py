@@ -12,10 +12,19 @@ from __future__ import annotations
 import numpy as np
 
 from ...fabric.graph import Graph
-from ...fabric.quotient import around
+from ...fabric.quotient import around, merged
 from ...fabric.symmetry import Symmetry, stabiliser, symmetry
 from .allgather import converging, of_turned
-from .cuts import Bools, Optimum, groups, leaving
+from .cuts import (
+    FOLDED,
+    VERTICES,
+    Bools,
+    Optimum,
+    all_leaving,
+    every_set,
+    groups,
+    leaving,
+)
 from .flows import Network
 
 __all__ = ["broadcast", "gather", "reduce", "scatter"]
@@ -39,14 +48,32 @@ def broadcast(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
     sinks = [int(v) for v in held.rank_orbits if v != source]
     exact = len(sinks) <= _SINKS
     for sink in sinks if exact else []:
-        small = around(held, sink)
-        ends = (int(small.label[v]) for v in (source, sink))
-        width, found = Network.of(small.graph).largest(*ends)
+        width, found = _between(held, source, sink)
         if width < best * (1 - 1e-12):
-            best, inside = width, found[small.label]
+            best, inside = width, found
     how = f"a smallest cut for each of {len(sinks)} sorts of rank" if exact else _TRIED
     inside = _moved(alike, int(graph.rank[root]), inside)
     return Optimum(graph, best, exact, how, inside, 1.0, best)
+
+
+def _between(held: Symmetry, source: int, sink: int) -> tuple[float, Bools]:
+    """Return the least B/s that separates two vertices, and the set with the source inside.
+
+    held: the symmetry of the graph where the source may not be moved.
+    """
+    graph = held.graph
+    if len(graph.tail) <= FOLDED:
+        folded = merged(graph, stabiliser(held, sink).vertex_orbit)
+        if folded.graph.nvertices <= VERTICES:
+            sets = every_set(folded.graph.nvertices, int(folded.label[sink]))
+            sets = sets[sets[:, folded.label[source]]]
+            width = all_leaving(folded.graph, sets)
+            best = int(width.argmin())
+            return float(width[best]), sets[best][folded.label]
+    small = around(held, sink)
+    ends = (int(small.label[v]) for v in (source, sink))
+    least, found = Network.of(small.graph).largest(*ends)
+    return least, found[small.label]
 
 
 def _leaving_least(graph: Graph, source: int) -> tuple[Bools, float]:

@@ -7,6 +7,7 @@ Prices: float64[n, n], of an edge parent -> child; inf where there is none.
 
 from __future__ import annotations
 
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ __all__ = ["centred", "cheapest", "flattened", "grown", "priced"]
 def priced(parents: Ints, price: F64) -> F64:
     """Return the price of each tree: float64[T]; parents: int[T, n], price: float64[n, n]."""
     each = price[np.maximum(parents, 0), np.arange(parents.shape[1])]
-    return np.asarray(np.where(parents < 0, 0.0, each).sum(axis=1))
+    return np.array([fsum(row) for row in np.where(parents < 0, 0.0, each).tolist()])
 
 
 def centred(parents: Ints) -> I32:

@@ -214,7 +214,8 @@ def packed(whole: Problem, order: Ints) -> list[Packed]:
         found = _fastest(whole, order, moves=not rooted)
         if found is not None:
             made += [_whole(found, mix, depth, whole, loss)
-                     for mix, depth in _shallow(found) for loss in (0.0, _PLAIN)]  # fmt: skip
+                     for mix, depth in _shallow(found)
+                     for loss in ((0.0,) if rooted else (0.0, _PLAIN))]  # fmt: skip
     made.sort(key=lambda p: (p.depth, p.pairs, p.seconds))
     return [p for k, p in enumerate(made) if all(p.seconds < q.seconds for q in made[:k])]
 

@@ -17,6 +17,7 @@ branchings" (1973).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import floor, fsum, log2
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,25 @@ _ROUNDS = 50  # of new trees; the proof says how much is left
 _ENOUGH = 0.001  # a mix this near to what is proven is not improved
 _TREND = 0.5  # how much of the best prices so far is kept in those tried next
 _FIRST, _FEW = 12, 100  # searches at first prices; where there are few classes
+_STEEP = 19.0  # times as dear the busiest is, at first, as what is idle
 _SLOPES = (0.01, 0.3)  # mean prices that a level is worth, to grow shallow trees
 _TIE = 5e-5  # mean prices that a pair costs besides, to choose among many that cost the same
 _SLACKS = (1e-8, 1e-3)  # mean prices that hanging a rank higher may cost
 _STALL, _STALL_SHALLOW = (12, 0.001), (6, 0.003)  # rounds, and what they must bring to go on
+
+
+# Sums that decide anything are exact, or made in one order: NumPy's and BLAS' depend on the
+# processor, and every host must find the same forest.
+
+
+def _normal(prices: F64) -> F64:
+    """Return prices that add up to 1."""
+    return np.asarray(prices / max(fsum(prices.tolist()), 1e-300))
+
+
+def _power_of_two(value: float) -> float:
+    """Return a power of two near a positive value: dividing by it rounds nothing."""
+    return float(2.0 ** floor(log2(value * 1.1234)))  # no machine's value is where this jumps
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,11 +110,13 @@ class Pool:
         """Return trees up to a depth that a program may want: of many, the best at the prices of
         the last one.
         """
+        from scipy.sparse import csr_array
+
         which = np.flatnonzero(np.array(self.depth) <= deepest)
         kept = 4 * (self.problem.classes + self.problem.ways.distinct.shape[1]) + 100
         if last is None or len(which) <= kept:
             return which
-        each = np.array([self.busy[t] for t in which]) @ last.prices
+        each = csr_array(np.array([self.busy[t] for t in which])) @ last.prices
         each -= last.paid[np.array(self.of)[which]]
         each[last.x[which[which < len(last.x)]].nonzero()[0]] = -np.inf
         return np.sort(which[np.argsort(each, kind="stable")[:kept]])
@@ -125,11 +143,11 @@ def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix:
     from scipy.sparse import csr_array
 
     table = np.array([pool.busy[t] for t in which]).T
-    unit = float(table.max(axis=0).mean())
+    unit = _power_of_two(float(table.max(axis=0).mean()))
     classes, of = pool.problem.classes, np.array([pool.of[t] for t in which])
     needed = csr_array((np.ones(len(which)), (of, np.arange(len(which)))),
                        (classes, len(which) + 1))  # fmt: skip
-    limits = csr_array(np.hstack([np.round(table / unit, 12), -np.ones((len(table), 1))]))
+    limits = csr_array(np.hstack([table / unit, -np.ones((len(table), 1))]))
     aim = np.zeros(len(which) + 1)
     aim[-1] = 1.0
     if np.isfinite(most):
@@ -142,7 +160,7 @@ def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix:
     x[which] = np.maximum(found.x[:-1], 0.0)
     prices = np.maximum(-found.ineqlin.marginals, 0.0)
     paid = np.asarray(found.eqlin.marginals) * unit
-    return Mix(x, float(found.x[-1]) * unit, prices / max(prices.sum(), 1e-300), paid)
+    return Mix(x, float(found.x[-1]) * unit, _normal(prices), paid)
 
 
 class _Search:
@@ -156,10 +174,9 @@ class _Search:
     def offers(self, prices: F64) -> bool:
         """Add trees that are cheap at these prices; return whether one is new."""
         problem, n = self.pool.problem, self.pool.problem.ways.n
-        prices = np.round(prices, 12)  # so that other processors do not decide otherwise
         price = np.asarray(problem.ways.distinct @ prices).reshape(n, n)
         price[~problem.ways.joined] = np.inf
-        mean = float(price[problem.ways.joined].mean())
+        mean = _power_of_two(float(price[problem.ways.joined].mean()))
         price, tie = np.round(price / mean, 9), 0.0
         if problem.ways.dislike is not None:
             tie = _TIE * float(problem.ways.dislike.max(initial=0.0)) * (n - 1)
@@ -172,7 +189,7 @@ class _Search:
             # Where trees are free any root finds the cheapest.
             roots = problem.roots[:1] if problem.free else problem.roots
             exact = np.array([cheapest(price, int(root)) for root in roots])
-            bound = float((priced(exact, price) - tie).sum()) * mean
+            bound = fsum((priced(exact, price) - tie).tolist()) * mean
             if bound > self.proof:
                 self.proof, self.best = bound, prices
             trees = [flattened(tree, price, _SLACKS[0]) for tree in trees]
@@ -190,8 +207,7 @@ class _Search:
             if not self.offers(prices):
                 break
             load += np.sum(self.pool.busy[before:], axis=0)
-            prices = np.exp(3.0 * load / max(load.max(), 1e-300))
-            prices /= prices.sum()
+            prices = _normal(1.0 + _STEEP * (load / load.max()) ** 2 * (load / load.max()) ** 2)
 
 
 def solved(pool: Pool, deepest: int, goal: float = 0.0) -> tuple[Mix | None, float]:

@@ -7,17 +7,22 @@ helps. Knows no machine; what it does is deterministic.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ...algorithms.flat import Ints
 from ...fabric import F64
 
+Whole = npt.NDArray[np.int64]
 __all__ = ["rounded", "shared"]
 
 _MOVES = 400  # of one share; ...
 _IDLE = 12  # ... of which so many in a row may bring nothing
+_LOOKED = 300  # moves that are looked at closely
 _HELD = 8  # moves until a tree that gave a share may take one
 _SPARE = 0.002  # of the seconds, that whole shares may need besides
-_SHARP = 300.0  # how much the busiest thing counts more than the others
+_PARTS = 1e9  # of a unit, in which loads are whole
+_WIDTH = 0.02  # by how much a thing may be below the busiest and still count
+_STEPS, _CAP = 1 << 11, 1 << 12  # in which the last _WIDTH is told, and the most that is
 
 
 def rounded(x: F64, total: int, of: Ints) -> Ints:
@@ -32,38 +37,52 @@ def rounded(x: F64, total: int, of: Ints) -> Ints:
     return whole
 
 
-def _cost(load: F64, unit: float) -> F64:
-    """Return a measure of loads (float64[..., L]) that the largest of each dominate."""
-    top = load.max(axis=-1)
-    rest = np.exp(_SHARP * (load - top[..., None]) / unit).sum(axis=-1)
-    return np.asarray(top + np.log(rest) * unit / _SHARP)
+def _cost(load: Whole, low: int, step: int) -> Whole:
+    """Return a measure of loads (int64[..., L]) that the largest of each dominate: int64[...].
+
+    It counts by how many steps each is above `low`, to the fourth power.
+    """
+    above = np.minimum(np.maximum(load - low, 0) // step, _CAP)
+    above *= above
+    return np.asarray((above * above).sum(axis=-1))
 
 
 def _moved(count: Ints, busy: F64, of: Ints, total: int) -> tuple[Ints, float]:
     """Return the shares after moves from tree to tree, and how long the busiest thing is busy.
 
     The best move is made even where none helps, and not undone for some time (F. Glover, "Tabu
-    search", 1989); what was best is returned.
+    search", 1989); what was best is returned. All of it is done in whole numbers, which add up
+    alike on every processor.
     """
-    load = count @ busy / total
-    unit = float(load.max())
-    best, least, idle = count.copy(), float(_cost(load, unit)), 0
+    asks = np.rint(busy * _PARTS).astype(np.int64)
+    load = count @ asks
+    top = int(load.max())
+    low = int(top * (1 - _WIDTH))
+    step = max((top - low) // _STEPS, 1)
+    best, least, idle = count.copy(), (top, 0), 0
     since = np.full(len(count), -_HELD)  # when a tree gave a share last
-    for step in range(_MOVES):
-        top = int(load.argmax())
-        givers = np.flatnonzero((count > 0) & (busy[:, top] > 0))
-        allowed = (of[givers][:, None] == of) & (busy[givers, top][:, None] > busy[None, :, top])
-        giver, taker = np.nonzero(allowed & (since <= step - _HELD))
+    for turn in range(_MOVES):
+        at = int(load.argmax())
+        givers = np.flatnonzero((count > 0) & (asks[:, at] > 0))
+        allowed = (of[givers][:, None] == of) & (asks[givers, at][:, None] > asks[None, :, at])
+        giver, taker = np.nonzero(allowed & (since <= turn - _HELD))
         if not len(giver) or idle >= _IDLE:
             break
-        cost = _cost(load + (busy[taker] - busy[givers[giver]]) / total, unit)
-        move = int(np.round(cost / unit, 9).argmin())  # so that other processors agree
-        count[givers[giver[move]]] -= 1
+        giver = givers[giver]
+        if len(giver) > _LOOKED:  # those that promise most, by how steeply the cost changes
+            above = np.minimum(np.maximum(load - low, 0) // step, _CAP) // 8
+            steep = (asks // (int(asks.max()) // 4096 + 1)) @ (above * above * above)
+            first = np.argsort(steep[taker] - steep[giver], kind="stable")[:_LOOKED]
+            giver, taker = giver[first], taker[first]
+        cost = _cost(load + asks[taker] - asks[giver], low, step)
+        move = int(cost.argmin())
+        count[giver[move]] -= 1
         count[taker[move]] += 1
-        since[givers[giver[move]]] = step
-        load = count @ busy / total
-        if cost[move] < least * (1 - 1e-9):
-            best, least, idle = count.copy(), float(cost[move]), 0
+        since[giver[move]] = turn
+        load = count @ asks
+        found = int(load.max()), int(cost[move])
+        if found < least:
+            best, least, idle = count.copy(), found, 0
         else:
             idle += 1
     return best, float((best @ busy).max() / total)
