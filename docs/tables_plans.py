@@ -10,6 +10,7 @@ links' optimum with the launch and one hop; what a kernel copies besides is no p
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 from rccl_py import COLLECTIVES, Plan, Planner, Topology, load, lower
 from rccl_py.errors import RcclError
 from rccl_py.fabric import Fabric
+from rccl_py.planner.packing import cache_folder
 from rccl_py.topology import machine_names
 
 PAGE = Path(__file__).parent / "plans.md"
@@ -31,7 +33,7 @@ COLUMNS = ("allgather", "reduce_scatter", "allreduce", "alltoall")
 SIMULATED = 72  # ranks of which every message is simulated
 SYNTHESISED = 40  # ranks up to which trees are searched for: some seconds, once
 _FREE = 1e18  # B/s
-EVENTS = 4_000_000  # messages that are simulated for one figure
+EVENTS = 1_500_000  # messages that are simulated for one figure
 
 DGX1 = ("02112000", "20120100", "11020020", "12200001", "20000211", "01002012", "00201102",
         "00011220")  # NVLinks between every two GPUs (msccl-tools, TE-CCL)  # fmt: skip
@@ -204,8 +206,9 @@ def free(fabric: Fabric) -> Fabric:
 
 def row_of(name: str, fabric: Fabric, size: int, what: str = "") -> Row:
     """Return the plans of one machine."""
-    mode = "always" if fabric.nranks <= SYNTHESISED else "auto"
-    planner = Planner(fabric, synthesise=mode, verify=True)
+    mode = "always" if fabric.nranks <= SYNTHESISED or fabric.nranks > 64 else "auto"
+    folder = cache_folder(os.environ)
+    planner = Planner(fabric, synthesise=mode, cache=folder, verify=True)
     figures = {c: figure(planner, c, size) for c in COLUMNS}
     return Row(name, planner.fabric.nranks, size, what, figures)
 

@@ -230,7 +230,7 @@ def test_grown_trees_keep_to_the_depth_they_may_have(n):
 
 
 @given(meshes())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_an_allgathers_forest_is_as_fast_as_the_worst_cut_allows(capacity):
     n, least = len(capacity), cut_bound(capacity)
     best = packed(problem_of(meshed(capacity), "allgather"), np.arange(n))[-1]
@@ -243,7 +243,7 @@ def test_an_allgathers_forest_is_as_fast_as_the_worst_cut_allows(capacity):
 
 
 @given(meshes(), st.integers(0, 4))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_broadcasts_forest_is_as_fast_as_the_narrowest_cut_from_its_root(capacity, root):
     n, root = len(capacity), root % len(capacity)
     rest = [v for v in range(n) if v != root]
@@ -374,19 +374,20 @@ told = blake2b(digest_size=8)
 for collective in ("allgather", "allreduce", "broadcast"):
     for one in forests(lower(load("v100-8")), collective):
         told.update(one.forest.parents.tobytes() + one.forest.weights.tobytes())
-print(told.hexdigest())
+told = told.hexdigest()
 """
 
 
-def test_every_processor_finds_the_same_forest():
+def test_another_processor_finds_the_same_forest():
     """NumPy's, OpenBLAS' and the C library's sums depend on what the processor can do."""
     old = {"NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3 AVX512F AVX512CD AVX512_SKX AVX512_CLX "
            "AVX512_CNL AVX512_ICL AVX512_SPR", "OPENBLAS_CORETYPE": "Prescott",
            "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F"}  # fmt: skip
-    runs = [subprocess.run([sys.executable, "-W", "ignore", "-c", TOLD], text=True, check=True,
-                           capture_output=True, env={**os.environ, **extra}).stdout
-            for extra in ({}, old)]  # fmt: skip
-    assert runs[0] == runs[1] and len(runs[0]) == 17
+    there = subprocess.run([sys.executable, "-W", "ignore", "-c", f"{TOLD}print(told)"], text=True,
+                           check=True, capture_output=True, env={**os.environ, **old})  # fmt: skip
+    here: dict[str, str] = {}
+    exec(TOLD, here)
+    assert there.stdout.strip() == here["told"]
 
 
 # ---- symmetry and shares ----------------------------------------------------------------------

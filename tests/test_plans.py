@@ -17,7 +17,7 @@ from rccl_py import COLLECTIVES, Planner, load, lower
 from rccl_py.algorithms import ALGORITHMS, Part
 from rccl_py.check import check
 from rccl_py.cli.plan import main
-from rccl_py.errors import InvalidArgument
+from rccl_py.errors import InvalidArgument, InvalidUsage
 from rccl_py.links import PROTOCOLS
 from rccl_py.planner import offers, verify
 from rccl_py.planner.breakpoints import NOISE, sizes_between
@@ -255,6 +255,21 @@ def test_synthesis_brings_an_irregular_box_close_to_its_optimum():
         assert plan.algorithm in ("forest", "paths")
         row = next(a for a in ALGORITHMS if (a.collective, a.name) == (collective, plan.algorithm))
         check(row.build(replace(plan.recipe, pieces=1, memo={})), steps=False)
+
+
+def test_who_allows_forests_alone_gets_one_at_any_size():
+    plan = Planner(fabric_of("mesh"), "forest").plan("allgather", 64)
+    assert {c.algorithm for c in plan.candidates} == {"forest"} == {plan.algorithm}
+    with pytest.raises(InvalidUsage, match="synthesis is switched off"):
+        Planner(fabric_of("mesh"), "forest", synthesise=False).plan("allgather", 64)
+
+
+def test_forests_are_kept_in_the_folder_that_is_named(tmp_path):
+    fabric = lower(load("mi250x-4"))
+    first, second = (
+        Planner(fabric, "forest", cache=tmp_path).plan("allgather", 1 << 28) for _ in range(2)
+    )
+    assert len(list(tmp_path.iterdir())) == 1 and first.time == second.time
 
 
 def test_an_unknown_mode_is_refused_and_what_is_not_synthesised_says_why():

@@ -274,7 +274,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         for inner, outer in _ON_LEVELS
     ),
     *(
-        Algorithm(name, kind, "forest", build, pieces=64, rows=rows, needs="forest")
+        Algorithm(name, kind, "forest", build, pieces=256, rows=rows, needs="forest")
         for name, kind, build, rows in (
             ("allreduce", "forest", forest.allreduce, _square),
             ("reduce_scatter", "forest", forest.reduce_scatter, _square),

@@ -19,6 +19,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..planner import Plan, Planner
+    from ..programs import Custom
     from ..timing import Timeline
     from ..topology import Topology
 
@@ -93,11 +94,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from ..collectives import collective_named
     from ..errors import InvalidUsage
-    from ..planner import Planner
-    from ..planner.describe import plan_as_dict, plan_lines, table_lines
-    from ..planner.policies.compare import EXPRESSIBLE
-    from ..topology import lower
-    from ..units import format_size, parse_size
+    from ..units import parse_size
 
     if arguments.collective == "barrier":
         return plan_barrier.run(arguments)
@@ -106,21 +103,8 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     spec = collective_named(plan_schedules.collective_of(arguments.collective, customs))
     sizes = [parse_size(s) for text in arguments.size or [] for s in text.split(",")]
-    algo = arguments.algo or os.environ.get("NCCL_ALGO")
-    proto = arguments.proto or os.environ.get("NCCL_PROTO")
     topology = topology_from(arguments)
-    ngpus = arguments.ngpus or (customs[0].nranks if customs else None)
-    fabric = lower(topology, ngpus)
-    planner = Planner(
-        fabric,
-        algo,
-        proto,
-        policy=arguments.policy,
-        custom=customs,
-        synthesise=arguments.synthesis,
-        verify=arguments.verify or arguments.explain,
-        always=EXPRESSIBLE if arguments.tuner_csv else (),
-    )
+    planner = _planner(arguments, topology, customs)
     blocks = max(spec.blocks(planner.fabric.nranks))
     wanted = sizes or [8 * 4**k for k in range(15)]
     if arguments.tuner_csv:
@@ -139,22 +123,72 @@ def _run(arguments: argparse.Namespace) -> int:
             raise InvalidUsage("--export writes one plan: give one --size")
         plan_schedules.export(plans[0], arguments.export)
     if arguments.json:
-        told = [plan_as_dict(p, planner) | _more(p, topology, arguments.engine) for p in plans]
-        for one, plan in zip(told, plans) if customs else ():
-            one["schedules"] = plan_schedules.as_dicts(plan, customs)
-        for one in told if arguments.explain else ():
-            one["breakpoints"] = plan_sizes.as_dicts(planner, spec.name, arguments.root)
-        print(json.dumps(told, indent=1))
-        return 0
-    if arguments.explain:
+        _print_json(arguments, plans, planner, topology, customs)
+    elif arguments.explain:
         plan_sizes.explain(plans, planner)
-        return 0
-    if customs:
-        print("\n".join(plan_schedules.lines(plans, planner, customs)))
-    if not sizes:
-        print(f"# {spec.name} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
+    else:
+        if customs:
+            print("\n".join(plan_schedules.lines(plans, planner, customs)))
+        _print(arguments, plans, planner, topology, whole=not sizes)
+    return 0
+
+
+def _planner(
+    arguments: argparse.Namespace, topology: Topology, customs: list[Custom]
+) -> Planner:
+    """Return the planner the arguments and the environment ask for."""
+    from ..planner import Planner
+    from ..planner.policies.compare import EXPRESSIBLE
+    from ..topology import lower
+
+    ngpus = arguments.ngpus or (customs[0].nranks if customs else None)
+    return Planner(
+        lower(topology, ngpus),
+        arguments.algo or os.environ.get("NCCL_ALGO"),
+        arguments.proto or os.environ.get("NCCL_PROTO"),
+        policy=arguments.policy,
+        custom=customs,
+        synthesise=arguments.synthesis,
+        cache=plan_sizes.kept,
+        verify=arguments.verify or arguments.explain,
+        always=EXPRESSIBLE if arguments.tuner_csv else (),
+    )
+
+
+def _print_json(
+    arguments: argparse.Namespace,
+    plans: list[Plan],
+    planner: Planner,
+    topology: Topology,
+    customs: list[Custom],
+) -> None:
+    """Print the plans as JSON."""
+    from ..planner.describe import plan_as_dict
+
+    told = [plan_as_dict(p, planner) | _more(p, topology, arguments.engine) for p in plans]
+    for one, plan in zip(told, plans) if customs else ():
+        one["schedules"] = plan_schedules.as_dicts(plan, customs)
+    for one, plan in zip(told, plans) if arguments.explain else ():
+        one["breakpoints"] = plan_sizes.as_dicts(planner, plan.collective, arguments.root)
+    print(json.dumps(told, indent=1))
+
+
+def _print(
+    arguments: argparse.Namespace,
+    plans: list[Plan],
+    planner: Planner,
+    topology: Topology,
+    *,
+    whole: bool,
+) -> None:
+    """Print a table of plans (whole), or each of them, and what to think of them."""
+    from ..planner.describe import plan_lines, table_lines
+    from ..units import format_size
+
+    if whole:
+        print(f"# {plans[0].collective} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
         print("\n".join(table_lines(plans)))
-    for plan in plans if sizes else []:
+    for plan in [] if whole else plans:
         print("\n".join(plan_lines(plan, planner, arguments.ranks, whole=arguments.all)))
     print("\n".join(_trust(plans, topology)))
     for plan in plans if arguments.engine else []:
@@ -163,7 +197,6 @@ def _run(arguments: argparse.Namespace) -> int:
         print("\n".join(f"# {format_size(plan.size)}: {text}" for text in said))
     for note in topology.notes:
         print(f"# note: {note}")
-    return 0
 
 
 def _trust(plans: list[Plan], topology: Topology) -> Iterator[str]:

@@ -1,18 +1,21 @@
 """rccl-plan --explain and --breakpoints: a plan on one screen, and what other sizes get.
 
-Owns the two flags and the switch of synthesis. The text is rccl_py.planner's.
+Owns the two flags, the switch of synthesis and where its results are kept. The text is
+rccl_py.planner's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..planner import Plan, Planner
 
-__all__ = ["add_arguments", "as_dicts", "breakpoints", "explain"]
+__all__ = ["add_arguments", "as_dicts", "breakpoints", "explain", "kept"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,14 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--synthesis",
         choices=["auto", "always", "never"],
         default="auto",
-        help="whether trees and paths are made for this machine where the rest leaves over 5%% of "
+        help="whether trees and paths are made for this machine where the rest leaves over 3%% of "
         "the optimum: auto (16 ranks, 32 for alltoall), always (80 and 64), never",
     )
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="ask the clock engine about the first three candidates, as --explain does",
+        help="simulate the first three candidates before one is taken, as --explain does",
     )
+
+
+def kept() -> Path | None:
+    """Return the folder in which synthesised trees are kept: RCCL_PY_CACHE, or the user's cache."""
+    from ..planner.packing import cache_folder
+
+    return cache_folder(os.environ)
 
 
 def as_dicts(planner: Planner, collective: str, root: int) -> list[dict[str, object]]:

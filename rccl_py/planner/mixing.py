@@ -31,20 +31,22 @@ __all__ = ["mixes"]
 _SHARES = 32  # the most shares that the data is cut into
 _SAVES = 0.01  # a mix is worth building where the busiest link is used so much less
 _TRIED = 10  # options that are looked at, the fastest ones
-_LINKS = 1 << 13  # links of a machine whose options are mixed
+_LINKS = 1 << 13  # links of a machine whose options are mixed unasked
 _TURNS = 64
 _MADE = ("mix", "forest", "paths")  # needs of algorithms made for a machine: whole as they are
 
 
-def mixes(timed: Sequence[Timed], block: float) -> Iterator[tuple[str, tuple[Part, ...]]]:
+def mixes(
+    timed: Sequence[Timed], block: float, *, asked: bool = False
+) -> Iterator[tuple[str, tuple[Part, ...]]]:
     """Yield (protocol, parts) of the mixes that may be faster than all options, best first.
 
-    timed: the options of a call with blocks of `block` bytes.
+    timed: the options of a call with blocks of `block` bytes. asked: whether it may take seconds.
     """
     fastest = min(timed, key=lambda t: t[:2])
     protocol = fastest[3]
     options = _best(timed, protocol)
-    if len(options) < 2 or options[0].profile.fabric.nlinks > _LINKS:
+    if len(options) < 2 or (options[0].profile.fabric.nlinks > _LINKS and not asked):
         return
     busy = _busy(options, protocol)
     alone = busy.max(axis=1, initial=0.0)

@@ -62,7 +62,8 @@ class Offers:
 
     algorithms: those that can be done here, in the order in which equals are preferred. recipe:
     what the fabric tells a generator, by pieces. loads: what earlier options routed. mix: the row
-    that puts two algorithms side by side, None where that is not wanted.
+    that puts two algorithms side by side, None where that is not wanted. patient: whether that may
+    take seconds on a large machine.
     """
 
     fabric: Fabric
@@ -71,6 +72,7 @@ class Offers:
     loads: Loads
     machine: Machine
     mix: Algorithm | None = None
+    patient: bool = False
     mixed: dict[tuple[Part, ...], Option] = field(default_factory=dict)
     built: dict[str, _Built] = field(default_factory=dict)
 
@@ -79,11 +81,12 @@ class Offers:
         block: float,
         protocols: Sequence[str],
         always: Sequence[str] = (),
-        more: Callable[[Timed], Iterable[Made]] = lambda _: (),
+        more: Callable[[Timed | None], Iterable[Made]] = lambda _: (),
     ) -> Priced:
         """Return the options for blocks of `block` bytes that may be the fastest, and `always`.
 
-        more(best): algorithms made for this machine, where the best option so far asks for them.
+        more(best): algorithms made for this machine, where the best option so far asks for them,
+        or there is none.
         """
         found = _Search(self, block, always)
         for floor, number, algorithm, mine in self._in_order(block, protocols):
@@ -98,14 +101,14 @@ class Offers:
                 self._forget()
         found.rest()
         self._forget()
-        made = more(min(found.timed, key=lambda t: t[:2])) if found.timed else ()
+        made = more(min(found.timed, key=lambda t: t[:2], default=None))
         for number, (row, name, recipe) in enumerate(made, len(self.algorithms) + 1):
             mine = [p for p in protocols if p in row.protocols]
             found.add(self._one(row, name, recipe), name, number, mine)
             found.more(number)
             self._forget()
         if self.mix is not None and found.timed:
-            for protocol, parts in mixes(found.timed, block):
+            for protocol, parts in mixes(found.timed, block, asked=self.patient):
                 option = self._mixed(self.mix, parts)
                 found.price(option, len(self.algorithms), 0, [protocol])
         self._forget()

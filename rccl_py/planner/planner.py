@@ -6,8 +6,9 @@ Owns the choice. A candidate is (algorithm, protocol, channels, pieces). Profile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -46,6 +47,7 @@ _NEEDS = {
     "paths": "no paths are synthesised",
     "mix": "no two algorithms side by side would use the links much better",
 }
+_MIXED = 1024  # ranks of a machine on which algorithms that use NICs alone are mixed in, if asked
 _ROWS = 1 << 24  # a schedule of more rows than this is not enumerated to plan with
 
 
@@ -56,10 +58,10 @@ class Planner:
     rings or trees that are used side by side. policy: a library whose choices are taken instead of
     the fastest ("nccl-2.30", "csv:FILE", ...; docs/policies.md). custom: schedules from outside the
     registry (docs/custom.md), candidates like all others; custom_first: taken wherever they fit.
-    synthesise: whether algorithms are made for this machine where the others leave more than 5% of
-    the optimum: "auto" (few ranks, some seconds at most, kept on disk), "always" or True, "never"
-    or False. verify: ask the clock about the first three before one is taken.
-    always: algorithms that are timed on large machines too where they cannot be the fastest.
+    synthesise: whether algorithms are made for this machine where the others leave more than 3% of
+    the optimum: "auto" (few ranks, a second or so), "always" or True, "never" or False. cache: the
+    folder in which trees are kept, or what returns it. verify: simulate the first three before one
+    is taken. always: algorithms that are timed on large machines too where they cannot win.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Planner:
         *,
         custom_first: bool = False,
         synthesise: str | bool = "auto",
+        cache: str | Path | Callable[[], Path | None] | None = None,
         verify: bool = False,
         always: Sequence[str] = (),
     ) -> None:
@@ -89,7 +92,7 @@ class Planner:
         self._loads = Loads(fabric)
         self._given = Given.of(fabric, custom, custom_first, self._loads, self.recipe)
         self._verify, self._always = verify, tuple(always)
-        self._synthesis = Synthesis.of(fabric, synthesise)
+        self._synthesis = Synthesis.of(fabric, synthesise, cache)
         self._plans: dict[tuple[str, float, int, str], Plan] = {}
         self.policy: Policy | None = None
         if isinstance(policy, Policy):
@@ -235,7 +238,8 @@ class Planner:
             ]
             recipe = partial(self.recipe, root)
             mix = next((a for a in rows if a.needs == "mix"), None)
-            offers = Offers(self.fabric, fit, recipe, self._loads, self._machine, mix)
+            patient = self._synthesis.mode == "always"
+            offers = Offers(self.fabric, fit, recipe, self._loads, self._machine, mix, patient)
             self._known[key] = offers, unfit
         return self._known[key]
 
@@ -307,12 +311,14 @@ class Planner:
             raise InvalidArgument(f"{collective}: root {root} is not one of 0..{n - 1}")
         offers, unfit = self._offers(collective, root if spec.rooted else 0)
         protocols = allowed_protocols(self._proto, collective)
-        if not offers.algorithms or not protocols:
+        if not protocols or not (offers.algorithms or self._synthesised(collective)):
             self._nothing_left(collective, unfit, protocols)
         pick = None
         if policy is not None:
             pick = policy.pick(self.figures(policy), collective, spec.size(block, n))
         always = self._always if pick is None else pick.stand_ins
+        if self._synthesis.mode == "always" and self.fabric.nranks <= _MIXED:
+            always = (*always, "direct")  # slow alone, but it uses NICs that others leave idle
         more = partial(self._made, collective, block, root)
         priced = offers.priced(block, protocols, always, more)
         if not priced.timed:
@@ -325,24 +331,23 @@ class Planner:
             choice = choice.following(policy.name, pick, self._channels)
         return self._given.chosen(choice, timed), [*left, *priced.left_out, *unfit]
 
-    def _made(self, collective: str, block: float, root: int, best: Timed) -> list[Made]:
+    def _synthesised(self, collective: str) -> list[Algorithm]:
+        """Return the rows of what may be synthesised for a collective here."""
+        allowed = set(allowed_algorithms(self._algo, collective))
+        rows = (a for a in algorithms_of(collective) if a.needs in ("forest", "paths"))
+        return [a for a in rows if a.name in allowed and not self._synthesis.why_not(a.needs)]
+
+    def _made(self, collective: str, block: float, root: int, best: Timed | None) -> list[Made]:
         """Return what is synthesised for a call of which the registry's best is `best`."""
-        rows = [
-            a
-            for a in algorithms_of(collective)
-            if a.needs in ("forest", "paths")
-            and a.name in allowed_algorithms(self._algo, collective)
-            and not self._synthesis.why_not(a.needs)
-        ]
-        size = COLLECTIVES[collective].size(block, self.fabric.nranks)
-        if not rows:
-            return []
-        bound = lower_bound(self.fabric, self.cuts, collective, size, root)
-        seconds, _, option, by = best
-        slot = block / option.profile.chunks
-        tail = float(option.profile.tail(slot, option.profile.wire(slot, PROTOCOLS[by])))
-        if not self._synthesis.is_worth(bound, seconds - tail):
-            return []
+        rows = self._synthesised(collective)
+        if rows and best is not None:
+            size = COLLECTIVES[collective].size(block, self.fabric.nranks)
+            bound = lower_bound(self.fabric, self.cuts, collective, size, root)
+            seconds, _, option, by = best
+            slot = block / option.profile.chunks
+            tail = float(option.profile.tail(slot, option.profile.wire(slot, PROTOCOLS[by])))
+            if not self._synthesis.is_worth(bound, seconds - tail):
+                return []
         return list(self._synthesis.found(rows, self.recipe(root)))
 
     def breakpoints(

@@ -145,7 +145,7 @@ def _keys(fabric: Fabric) -> tuple[list[npt.NDArray[np.integer]], list[str]]:
     found: list[tuple[str, npt.NDArray[np.integer]]] = []
     if (node == node[0]).all():
         domain = fabric.domains[int(fabric.kind[node[0]])]
-        own = domain.group[fabric.local]
+        own: npt.NDArray[np.integer] = domain.group[fabric.local]
         if (own == own[0]).all():
             own = _hubs(domain)[fabric.local]
         found.append(("groups", own))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ..algorithms import Algorithm, Forest, Paths, Recipe
 from ..errors import InvalidArgument
@@ -27,10 +28,15 @@ _MOST = {"forest": 80, "paths": 64}  # ranks for which it is done at all
 
 @dataclass(eq=False)
 class Synthesis:
-    """What was synthesised for one fabric. mode: auto (few ranks), always (more), or never."""
+    """What was synthesised for one fabric.
+
+    mode: auto (few ranks), always (more), or never. folder: where forests are kept on disk; asked
+    when the first is wanted, None for nowhere.
+    """
 
     fabric: Fabric
     mode: str = "auto"
+    folder: Callable[[], Path | None] = lambda: None
     forests: dict[tuple[str, int], list[Forest]] = field(default_factory=dict)
     paths: dict[str, Paths | None] = field(default_factory=dict)
 
@@ -41,11 +47,16 @@ class Synthesis:
             )
 
     @staticmethod
-    def of(fabric: Fabric, wanted: str | bool) -> Synthesis:
-        """Return the synthesis of a planner's argument: a mode, or whether it is wanted."""
+    def of(
+        fabric: Fabric, wanted: str | bool, cache: str | Path | Callable[[], Path | None] | None
+    ) -> Synthesis:
+        """Return the synthesis of a planner's arguments: a mode, or whether it is wanted."""
         if isinstance(wanted, bool):
             wanted = "always" if wanted else "never"
-        return Synthesis(fabric, wanted)
+        if callable(cache):
+            return Synthesis(fabric, wanted, cache)
+        kept = None if cache is None else Path(cache)
+        return Synthesis(fabric, wanted, lambda: kept)
 
     def why_not(self, need: str) -> str:
         """Return why nothing is synthesised of a kind ("forest", "paths") whatever the size."""
@@ -95,7 +106,7 @@ class Synthesis:
         if key not in self.forests:
             from .packing import synthesise
 
-            self.forests[key] = synthesise(self.fabric, collective, root)
+            self.forests[key] = synthesise(self.fabric, collective, root, self.folder())
         return self.forests[key]
 
 

@@ -195,6 +195,8 @@ class _Parts:
         self.carried: Work | None = None
         self.last: Phase | None = None
         self.totals: list[Total] = []
+        # By load, all of which `loads` keeps meanwhile.
+        self.known: dict[int, tuple[Ints | F64, ...]] = {}
         nothing = np.zeros(0)
         self.columns: list[tuple[Ints | F64, ...]] = [
             (np.zeros(0, np.int64), np.zeros((3, 0)), nothing, np.zeros((3, 0)), nothing,
@@ -218,12 +220,21 @@ class _Parts:
         hops, self.last = load.latency, phase
         if phase.steps > 1 and len(phase.moves) == 1:
             hops = slowest_chain(fabric, phase) / phase.steps
+        known = self.known.get(id(load)) if self.carried is None else None
+        if known is None:
+            known = self._busiest(load, phase.steps)
+            if self.carried is None:
+                self.known[id(load)] = known
+        self.carried = None
+        self.columns.append((np.array([phase.steps]), hops[:, None], *known))
+
+    def _busiest(self, load: Load, steps: int) -> tuple[Ints | F64, ...]:
+        """Return the columns of a load from `sends` on."""
+        fabric, work = self.fabric, load.work(self.fabric.nranks)
         busy = load.slots * fabric.pace[:, load.at]
         at = busy.argmax(axis=1)
-        # What was carried is spread over the steps it streams behind.
-        work = load.work(fabric.nranks)
-        work = work if self.carried is None else work.plus(self.carried, 1 / phase.steps)
-        self.carried = None
+        if self.carried is not None:  # spread over the steps it streams behind
+            work = work.plus(self.carried, 1 / steps)
         moved = max(load.ranks[OUT].max(), load.ranks[INTO].max())
         sends, memory, through, window = (
             np.array([float(value)])
@@ -231,8 +242,7 @@ class _Parts:
                           fabric.window(far=load.far))
         )  # fmt: skip
         link, where = busy[np.arange(3), at], load.at[at].astype(np.int64)
-        self.columns.append((np.array([phase.steps]), hops[:, None], sends, link[:, None], memory,
-                             where[:, None], through, window))  # fmt: skip
+        return sends, link[:, None], memory, where[:, None], through, window
 
     def pipeline(self, part: Pipeline) -> bool:
         """Add all pieces of a pipeline at once; return whether that was possible."""

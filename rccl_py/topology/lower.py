@@ -171,10 +171,7 @@ def _require_reachable(fabric: Fabric) -> None:
         for i, j in pairs if np.any(np.bincount(fabric.node)[joins[same]] > 1) else []:
             bad = np.flatnonzero(~domain.inside.reaches(i, j))
             if len(bad):
-                raise FabricError(
-                    f"{fabric.name}: gpu{i[bad[0]]} cannot reach gpu{j[bad[0]]}: no scale-up "
-                    "link, switch or PCI path joins them (add one, or use fewer GPUs)"
-                )
+                raise _apart(fabric, domain, int(joins[same[0]]), int(i[bad[0]]), int(j[bad[0]]))
         if len(joins) == 1:
             continue
         if not domain.nnics:
@@ -189,6 +186,29 @@ def _require_reachable(fabric: Fabric) -> None:
             )
     if fabric.staged and len(joins) > 1:
         _require_rails(fabric, kinds, joins)
+
+
+def _apart(fabric: Fabric, domain: Domain, node: int, i: int, j: int) -> FabricError:
+    """Return the error for a node whose accelerators i and j are not joined, by its two sides."""
+    ranks = np.flatnonzero(fabric.node == node)
+    here = fabric.local[ranks]
+    side = domain.inside.reaches(np.full(len(here), i), here)
+    one, two = _in_words(ranks[side]), _in_words(ranks[~side])
+    what = f"{one} cannot reach {two}: no link, switch or NIC joins them"
+    if not len(ranks[~side]):  # i reaches all, so j does not reach i
+        what = "not all ranks of a node reach each other"
+    return FabricError(
+        f"{fabric.name}: gpu{i} cannot reach gpu{j}: no scale-up link, switch or PCI path joins "
+        f"them, so {what} (add one, or use fewer GPUs)"
+    )
+
+
+def _in_words(ranks: I64) -> str:
+    """Return ranks in words: ``"ranks 0..3 and 8"``."""
+    runs = np.split(ranks, np.flatnonzero(np.diff(ranks) > 1) + 1)
+    parts = [f"{r[0]}..{r[-1]}" if len(r) > 1 else f"{r[0]}" for r in runs]
+    listed = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
+    return f"rank{'s' * (len(ranks) > 1)} {listed}"
 
 
 def _require_rails(fabric: Fabric, kinds: np.ndarray, nodes: np.ndarray) -> None:

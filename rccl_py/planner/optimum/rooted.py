@@ -26,10 +26,11 @@ from .cuts import (
     leaving,
 )
 from .flows import Network
+from .programs import effort
 
 __all__ = ["broadcast", "gather", "reduce", "scatter"]
 
-_SINKS = 400
+_EFFORT = 8_000_000  # of looking at all sinks, as alltoall's views
 _TRIED = "the cuts tried"
 
 
@@ -44,9 +45,11 @@ def broadcast(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
     alike = alike or symmetry(graph)
     source = int(alike.vertex_orbit[graph.rank[root]])
     inside, best = _leaving_least(graph, source)
-    held = stabiliser(alike, source)
-    sinks = [int(v) for v in held.rank_orbits if v != source]
-    exact = len(sinks) <= _SINKS
+    sinks, exact = [], effort(alike) <= _EFFORT
+    if exact:
+        held = stabiliser(alike, source)
+        sinks = [int(v) for v in held.rank_orbits if v != source]
+        exact = effort(held) <= _EFFORT
     for sink in sinks if exact else []:
         width, found = _between(held, source, sink)
         if width < best * (1 - 1e-12):

@@ -173,9 +173,10 @@ def _whole(found: _Found, mix: Mix, depth: int, whole: Problem, loss: float = 0.
     """
     pool, free = found.pool, whole.free
     which = pool.within(depth, mix)
-    flat = mixed(pool, which, mix.busy * (1 + _NEAR / 5 + loss))
-    used = flat.x > 0
-    used[: len(mix.x)] |= mix.x > 0
+    flat = mixed(pool, which, mix.busy * (1 + _NEAR / 5 + loss)) or mix
+    used = np.zeros(len(pool.of), dtype=bool)
+    for one in (flat, mix):
+        used[: len(one.x)] |= one.x > 0
     which = which[used[which]]
     busy = np.array([pool.busy[t] for t in which])
     of = np.array([pool.of[t] for t in which])

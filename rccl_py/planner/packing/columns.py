@@ -135,9 +135,9 @@ class Mix:
     paid: F64
 
 
-def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix:
+def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix | None:
     """Return the fastest mix of the trees `which`; given the `most` it may be busy, the one
-    whose edges come earliest.
+    whose edges come earliest. None where the solver finds none.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -156,6 +156,8 @@ def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix:
     bounds = [(0, None)] * len(which) + [(0, most / unit)]
     found: Any = linprog(aim, limits, np.zeros(len(table)), needed, np.ones(classes), bounds,
                          method="highs")  # fmt: skip
+    if found.x is None:
+        return None
     x = np.zeros(len(pool.of))
     x[which] = np.maximum(found.x[:-1], 0.0)
     prices = np.maximum(-found.ineqlin.marginals, 0.0)
@@ -222,6 +224,8 @@ def solved(pool: Pool, deepest: int, goal: float = 0.0) -> tuple[Mix | None, flo
     if len(np.unique(np.array(pool.of)[which])) < pool.problem.classes:
         return None, search.proof
     mix = mixed(pool, which)
+    if mix is None:
+        return None, search.proof
     for _ in range(_ROUNDS):
         history.append(mix.busy)
         if mix.busy <= max(goal, search.proof * (1 + _ENOUGH)):
@@ -232,5 +236,5 @@ def solved(pool: Pool, deepest: int, goal: float = 0.0) -> tuple[Mix | None, flo
         if not any(search.offers(part * search.best + (1 - part) * mix.prices)
                    for part in ((_TREND, 0.0) if search.proof else (0.0,))):  # fmt: skip
             break
-        mix = mixed(pool, pool.within(deepest, mix))
+        mix = mixed(pool, pool.within(deepest, mix)) or mix
     return mix, search.proof
