@@ -214,8 +214,8 @@ def row_of(name: str, fabric: Fabric, size: int, what: str = "") -> Row:
 
 
 def size_of(fabric: Fabric) -> int:
-    """Return the bytes a machine is tried with: 4 GiB, from 64 ranks on 64 GiB."""
-    return (4 if fabric.nranks < 64 else 64) * GIB
+    """Return the bytes a machine is tried with: 4 GiB for up to 8 ranks, 16 for 63, else 64 GiB."""
+    return (4 if fabric.nranks <= 8 else 16 if fabric.nranks < 64 else 64) * GIB
 
 
 def known_row(name: str) -> Row:

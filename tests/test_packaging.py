@@ -30,9 +30,10 @@ def installed(tmp_path_factory):
         pytest.skip("no package index to build from: " + built.stderr.strip().splitlines()[-1])
     assert built.returncode == 0, built.stderr
     (wheel,) = folder.glob("rccl_py-*.whl")
-    venv.create(folder / "env", with_pip=True)
+    venv.create(folder / "env")
     tools = folder / "env" / "bin"
-    got = command(tools, "python", "-m", "pip", "install", "-q", str(wheel))
+    got = run(sys.executable, "-m", "pip", "--python", str(tools / "python"), "install", "-q",
+              str(wheel), cwd="/")  # fmt: skip
     assert got.returncode == 0, got.stderr
     return tools
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="simulate the first three candidates before one is taken, as --explain does",
+        help="simulate the first four candidates before one is taken, as --explain does",
     )
 
 

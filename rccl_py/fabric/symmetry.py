@@ -222,7 +222,7 @@ def symmetry(graph: Graph, budget: int = 6_000_000) -> Symmetry:
 
 
 def stabiliser(alike: Symmetry, vertex: int, budget: int = 6_000_000) -> Symmetry:
-    """Return the orbits of a graph when one vertex may not be moved.
+    """Return the orbits of vertices when one may not be moved; those of edges may be finer.
 
     vertex: one that stands for copies, as those that name orbits do.
     """
@@ -268,7 +268,8 @@ def _searched(graph: Graph, sort: I64, known: tuple[I64, ...] | None, budget: in
     check = Checked(graph)
     found = _Found(search, lambda perm: _whole(perm, alive, copy, tuple(steps), graph, check))
     found.vertices()
-    found.edges()
+    if known is None:
+        found.edges()
     vertex = alive[found.vertex][number[copy]]
     edge = kept[found.edge][_edge_of(graph, copy, kept)]
     return Symmetry(graph, vertex, edge, copy, tuple(steps), tuple(found.perms), not search.spent)

@@ -60,7 +60,7 @@ class Planner:
     registry (docs/custom.md), candidates like all others; custom_first: taken wherever they fit.
     synthesise: whether algorithms are made for this machine where the others leave more than 3% of
     the optimum: "auto" (few ranks, a second or so), "always" or True, "never" or False. cache: the
-    folder in which trees are kept, or what returns it. verify: simulate the first three before one
+    folder in which trees are kept, or what returns it. verify: simulate the first four before one
     is taken. always: algorithms that are timed on large machines too where they cannot win.
     """
 

@@ -23,7 +23,6 @@ from ...fabric.graph import Graph
 from ...fabric.quotient import Quotient, around, merged
 from ...fabric.symmetry import Symmetry, stabiliser, symmetry
 from .cuts import (
-    FOLDED,
     VERTICES,
     Bools,
     Optimum,
@@ -33,11 +32,13 @@ from .cuts import (
     leaving,
 )
 from .flows import Network
+from .programs import effort
 
 __all__ = ["allgather", "converging", "even", "of_turned", "reduce_scatter"]
 
 _SINKS = 400  # sinks that are asked; a machine of more orbits is bounded by the cuts looked at
 _WORK = 40_000_000  # edges of all flow problems together: some seconds
+_FOLDS = 1_000_000  # effort up to which all that is alike from a sink is made one first
 _BETTER = 1 + 1e-12
 _SAME = 1e-9
 _ROUNDS = 64  # of narrowing; chains of switches need one each
@@ -121,7 +122,7 @@ def _of(graph: Graph, inside: Bools, exact: bool, how: str) -> Optimum:
 def converging(alike: Symmetry, sink: int, inside: Bools) -> Bools:
     """Return the set that bounds what `sink` can get in, `inside` where no other is worse."""
     whole = alike.graph
-    if len(whole.tail) <= FOLDED:
+    if effort(alike) <= _FOLDS * len(alike.rank_orbits):
         folded = merged(whole, stabiliser(alike, sink).vertex_orbit)
         if folded.graph.nvertices <= VERTICES:
             return _of_all(folded, int(folded.label[sink]), inside)

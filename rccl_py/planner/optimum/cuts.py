@@ -16,7 +16,6 @@ from ...fabric import F64, I64
 from ...fabric.graph import Graph
 
 __all__ = [
-    "FOLDED",
     "VERTICES",
     "Groups",
     "Optimum",
@@ -26,11 +25,8 @@ __all__ = [
     "leaving",
 ]
 
-FOLDED = 30_000
-"""Edges of the largest graph that is looked at with all that is alike from one rank made one."""
-
 VERTICES = 12
-"""Vertices of such a small graph up to which every set is looked at, and no flow is needed."""
+"""Vertices of a graph up to which every set is looked at, and no flow is needed."""
 
 Bools = npt.NDArray[np.bool_]
 

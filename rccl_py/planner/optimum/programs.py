@@ -62,11 +62,14 @@ class View:
         return np.where(self.edge >= 0, each[self.edge], 0.0)
 
 
-def effort(alike: Symmetry) -> int:
-    """Return how much work the views from all sorts of rank are: some 20 ns each."""
+def effort(alike: Symmetry, each: int = 400) -> int:
+    """Return how much work the views from all sorts of rank are: some 20 ns each, often less.
+
+    each: of an edge between vertices that stand for copies, or have none.
+    """
     graph, stands = alike.graph, alike.copy == np.arange(alike.graph.nvertices)
     left = int((stands[graph.tail] & stands[graph.head]).sum())
-    return len(alike.rank_orbits) * (20 * len(graph.tail) + 400 * left)
+    return len(alike.rank_orbits) * (20 * len(graph.tail) + each * left)
 
 
 def view(graph: Graph, alike: Symmetry, centre: int) -> View:

@@ -16,7 +16,6 @@ from ...fabric.quotient import around, merged
 from ...fabric.symmetry import Symmetry, stabiliser, symmetry
 from .allgather import converging, of_turned
 from .cuts import (
-    FOLDED,
     VERTICES,
     Bools,
     Optimum,
@@ -30,7 +29,9 @@ from .programs import effort
 
 __all__ = ["broadcast", "gather", "reduce", "scatter"]
 
-_EFFORT = 8_000_000  # of looking at all sinks, as alltoall's views
+_EFFORT = 16_000_000  # of looking at all sinks, as alltoall's views
+_FOLDS = 4_000_000  # up to which no solver is loaded for it
+_FLOW = 60  # the effort of a flow for each edge that is left
 _TRIED = "the cuts tried"
 
 
@@ -45,13 +46,15 @@ def broadcast(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
     alike = alike or symmetry(graph)
     source = int(alike.vertex_orbit[graph.rank[root]])
     inside, best = _leaving_least(graph, source)
-    sinks, exact = [], effort(alike) <= _EFFORT
+    sinks: list[int] = []
+    exact = effort(alike) <= _EFFORT
     if exact:
         held = stabiliser(alike, source)
         sinks = [int(v) for v in held.rank_orbits if v != source]
-        exact = effort(held) <= _EFFORT
+        folds = effort(held) <= _FOLDS
+        exact = folds or effort(held, each=_FLOW) <= _EFFORT
     for sink in sinks if exact else []:
-        width, found = _between(held, source, sink)
+        width, found = _between(held, source, sink, folds=folds)
         if width < best * (1 - 1e-12):
             best, inside = width, found
     how = f"a smallest cut for each of {len(sinks)} sorts of rank" if exact else _TRIED
@@ -59,13 +62,14 @@ def broadcast(graph: Graph, root: int = 0, alike: Symmetry | None = None, *,
     return Optimum(graph, best, exact, how, inside, 1.0, best)
 
 
-def _between(held: Symmetry, source: int, sink: int) -> tuple[float, Bools]:
+def _between(held: Symmetry, source: int, sink: int, *, folds: bool) -> tuple[float, Bools]:
     """Return the least B/s that separates two vertices, and the set with the source inside.
 
-    held: the symmetry of the graph where the source may not be moved.
+    held: the symmetry of the graph where the source may not be moved. folds: make one of what is
+    alike from both first.
     """
     graph = held.graph
-    if len(graph.tail) <= FOLDED:
+    if folds:
         folded = merged(graph, stabiliser(held, sink).vertex_orbit)
         if folded.graph.nvertices <= VERTICES:
             sets = every_set(folded.graph.nvertices, int(folded.label[sink]))
