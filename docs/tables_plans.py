@@ -177,12 +177,13 @@ def _lost(plan: Plan, seconds: float) -> dict[str, float]:
     """Return where the time above the bound goes, as parts of the time."""
     line = plan.timeline
     waits = {b: line.waits(b) for b in ("latency", "link", "memory")}
-    over = max(waits["link"] - line.busy, 0.0) if waits["link"] > waits["memory"] else 0.0
+    over = max(waits["link"] + waits["memory"] - line.busy, 0.0)
+    by_memory = waits["memory"] > waits["link"]
     lost = {
         "copying out": line.tail,
         "hops": waits["latency"],
-        "memory": max(waits["memory"] - plan.bound.links, 0.0) if waits["memory"] else 0.0,
-        "filling and draining": over,
+        "memory": over if by_memory else 0.0,
+        "filling and draining": 0.0 if by_memory else over,
         "links shared unevenly": max(line.busy - plan.bound.links, 0.0),
         "flows in each other's way": max(seconds - plan.time, 0.0),
     }

@@ -15,7 +15,10 @@ import numpy as np
 
 from rccl_py.algorithms import ALGORITHMS, Algorithm, Forest, Part, Paths, Recipe
 from rccl_py.algorithms.shapes import double_binary_tree, two_level_trees
+from rccl_py.planner import Planner
+from rccl_py.planner.ranking import Option
 from rccl_py.schedule import COPY, Move, Phase, Rows, Schedule, Step
+from rccl_py.timing import profile
 
 SIZES = (1, 2, 3, 5, 8, 12)
 """One, two, three, a prime, a power of two, and neither."""
@@ -130,6 +133,20 @@ def equipped(recipe: Recipe) -> Recipe:
     given = recipe_of(recipe.n, 0, None if recipe.nodes is None else recipe.nodes.shape[1])
     return replace(recipe, **{name: getattr(given, name) for name in {a.needs for a in ALGORITHMS}
                               if getattr(recipe, name, "") is None})  # fmt: skip
+
+
+def options_of(planner: Planner, collective: str, root: int = 0,
+               pieces: tuple[int, ...] = (1, 2, 4)) -> list[Option]:  # fmt: skip
+    """Return every algorithm a machine is offered, in few pieces, whether it may win or not."""
+    found = []
+    for row in planner._offers(collective, root)[0].algorithms:
+        for count in pieces if planner.fabric.nranks > 1 else (1,):
+            if count <= row.pieces:
+                recipe = planner.recipe(root, count)
+                schedule = row.build(recipe)
+                made = profile(schedule, planner.fabric)
+                found.append(Option(row, count, schedule, made, recipe))
+    return found
 
 
 def divisors(n: int) -> list[int]:

@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from helpers import options_of
 
 from rccl_py import Planner, load, lower
 from rccl_py.links import LINKS, PROTOCOLS
@@ -137,8 +138,8 @@ def test_collisions_are_bad_pauses_make_them_worse_and_spraying_is_best(engine):
 ])  # fmt: skip
 def test_symmetric_collectives_take_the_same_with_and_without_pauses(collective, name):
     fabric = nodes(4, 8)
-    option = next(o for o in Planner(fabric)._built(collective, 0)[0]
-                  if o.algorithm.name == name and o.pieces == 1)  # fmt: skip
+    option = next(o for o in options_of(Planner(fabric), collective, pieces=(1,))
+                  if o.algorithm.name == name)  # fmt: skip
     free = without_pauses(fabric)
     assert even(option.schedule, fabric, SIMPLE) == even(option.schedule, free, SIMPLE)
     for engine in ("estimate", *ENGINES):

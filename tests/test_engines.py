@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from helpers import options_of
 
 from rccl_py import Planner, load, lower
 from rccl_py.collectives import COLLECTIVES
@@ -40,9 +41,10 @@ def planner(name):
     return Planner(MACHINES[name]())
 
 
-def options_of(name, collective):
+@cache
+def offered(name, collective):
     """The algorithms the planner offers, in few pieces (more say nothing new, slowly)."""
-    return [o for o in planner(name)._built(collective, 0)[0] if o.pieces <= 4]
+    return options_of(planner(name), collective)
 
 
 def seconds(option, engine, block=BLOCK, protocol="Simple", **how):
@@ -54,7 +56,7 @@ def seconds(option, engine, block=BLOCK, protocol="Simple", **how):
 @pytest.mark.parametrize("collective", list(COLLECTIVES))
 @pytest.mark.parametrize("name", MACHINES)
 def test_engines_agree_where_all_ranks_do_the_same(name, collective):
-    for option in options_of(name, collective):
+    for option in offered(name, collective):
         if not even(option.schedule, planner(name).fabric, PROTOCOLS["Simple"]):
             continue
         for block in (1024.0, 64.0 * BLOCK):
@@ -68,9 +70,9 @@ def test_engines_agree_where_all_ranks_do_the_same(name, collective):
 @pytest.mark.parametrize("name", ["mi300x-8", "h100-8", "helios-72", "ualink-64"])
 def test_flat_algorithms_are_even_on_a_mesh_and_on_a_switch(name, collective):
     fabric = planner(name).fabric
-    found = {o.algorithm.name for o in options_of(name, collective)
+    found = {o.algorithm.name for o in offered(name, collective)
              if o.pieces == 1 and even(o.schedule, fabric, PROTOCOLS["Simple"])}  # fmt: skip
-    offered = {o.algorithm.name for o in options_of(name, collective)}
+    offered = {o.algorithm.name for o in offered(name, collective)}
     assert found - {"nvls"} == FLAT[collective] & offered
 
 
@@ -88,7 +90,7 @@ def test_two_level_algorithms_are_even_on_rails(collective):
 @pytest.mark.parametrize("collective", list(COLLECTIVES))
 @pytest.mark.parametrize("name", MACHINES)
 def test_to_wait_for_all_is_never_faster_than_to_wait_for_some(name, collective):
-    for option in options_of(name, collective):
+    for option in offered(name, collective):
         for protocol, block in (("LL", 1024.0), ("Simple", 64 * BLOCK)):
             bound = seconds(option, "estimate", block, protocol)
             found = seconds(option, "clock", block, protocol)
@@ -98,7 +100,7 @@ def test_to_wait_for_all_is_never_faster_than_to_wait_for_some(name, collective)
 @pytest.mark.parametrize("times", ["wire", "latency", "lead"])
 def test_one_message_that_takes_longer_makes_a_stage_uneven(times):
     fabric = planner("mi300x-8").fabric
-    option = options_of("mi300x-8", "alltoall")[0]
+    option = offered("mi300x-8", "alltoall")[0]
     found = wires(next(stages(option.schedule, fabric)), fabric, PROTOCOLS["LL"], 1.0)
     assert is_even(found, 8)
     longer = getattr(found, times).copy()
@@ -110,8 +112,8 @@ def test_one_message_that_takes_longer_makes_a_stage_uneven(times):
 @pytest.mark.parametrize("name", ["mi300x-8", "h100-8", "h100-8 x 4"])
 def test_engines_agree_on_any_number_of_channels_where_all_ranks_do_the_same(name, collective):
     fabric, slower = replace(planner(name).fabric, per_channel=(2e9, 8e9, 2e10)), 0
-    for option in Planner(fabric)._built(collective, 0)[0]:
-        for channels in (1, 3, 64) if option.pieces <= 4 else ():
+    for option in options_of(Planner(fabric), collective):
+        for channels in (1, 3, 64):
             if not even(option.schedule, fabric, PROTOCOLS["Simple"], channels):
                 continue
             for block in (1024.0, 64.0 * BLOCK):
@@ -125,7 +127,7 @@ def test_engines_agree_on_any_number_of_channels_where_all_ranks_do_the_same(nam
 
 @pytest.mark.parametrize("engine", ["clock", "simulate"])
 def test_where_channels_are_too_few_the_path_waits_for_them_and_says_so(engine):
-    option = options_of("mi300x-8", "alltoall")[0]
+    option = offered("mi300x-8", "alltoall")[0]
     fabric = planner("mi300x-8").fabric
     line = timed(option.schedule, fabric, 64.0 * BLOCK, PROTOCOLS["Simple"], engine=engine,
                  detail=True, channels=1)  # fmt: skip
@@ -150,7 +152,7 @@ def test_channels_below_none_are_refused():
 
 
 def uneven(name="h100-8 x 4", collective="broadcast", algorithm="tree"):
-    return next(o for o in options_of(name, collective) if o.algorithm.name == algorithm)
+    return next(o for o in offered(name, collective) if o.algorithm.name == algorithm)
 
 
 def test_auto_estimates_what_is_even_and_says_so():

@@ -277,6 +277,19 @@ def _rail_trees(inside: str) -> Sent:
     return sent
 
 
+def _switched(between: str) -> Sent:
+    """Switches add up and hand on: a rank sends all it has once, and what it gathered once."""
+
+    def sent(p: Places) -> Iterator[Stage]:
+        whole = _rail_trees("direct") if between == "tree" else _twice(_gathered("direct", between))
+        rails = list(whole(p)) if p.count > 1 else []
+        yield Stage(0.0, float(p.n), 1, 0, 0.0, float(p.n))
+        yield from (s for s in rails if s.far)
+        yield Stage(0.0, p.n / p.g, 1, 0, 0.0, float(p.n))
+
+    return sent
+
+
 def _levels(inner: str, outer: str) -> Sent:
     """The allgather along every level of the tiers, the outermost first."""
 
@@ -359,6 +372,8 @@ _TABLE: dict[tuple[str, str], Sent] = {
             ("halving-doubling", _halving_doubling), ("swing", _swing),
             *((f"hier-{i}-{b}", _twice(_gathered(i, b))) for i in _KINDS[:2] for b in _KINDS),
             *((f"hier-{i}-tree", _rail_trees(i)) for i in ("direct", "ring")),
+            ("nvls", _switched("direct")),
+            *((f"hier-nvls-{b}", _switched(b)) for b in (*_KINDS, "tree")),
             *((f"levels-{i}-{o}", _twice(_levels(i, o))) for i, o in _LEVELS),
         )
     },
