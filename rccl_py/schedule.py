@@ -317,7 +317,8 @@ def _shift(move: Move, by: int) -> Move:
 def shifted(phases: Iterable[Phase], by: int) -> Iterator[Phase]:
     """Yield `phases` with `by` added to every slot; the rows stay the same objects."""
     for phase in phases:
-        yield Phase(changed(phase.moves, partial(_shift, by=by)), phase.steps) if by else phase
+        moves = changed(phase.moves, partial(_shift, by=by))
+        yield Phase(moves, phase.steps, phase.made_of) if by else phase
 
 
 def together(*streams: Iterable[Phase]) -> Iterator[Phase]:

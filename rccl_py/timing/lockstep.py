@@ -12,7 +12,7 @@ import numpy as np
 
 from ..fabric import F64, Fabric
 from ..links import Protocol
-from ..schedule import Schedule
+from ..schedule import Phase, Schedule
 from .estimate import Profile
 from .log import Log
 from .stages import stages
@@ -78,11 +78,27 @@ def even(schedule: Schedule, fabric: Fabric, protocol: Protocol, channels: int =
 
     Then no rank is ever ahead of another, and an engine that knows who waits for whom finds what
     one that makes all wait finds. True of any size: seconds on the wire are proportional to it.
+    Pieces side by side must have ends of their own: what several send from one rank to another is
+    one message to the engines that look at each, and several to the estimate.
     """
-    return all(
+    return all(map(_apart, schedule.phases())) and all(
         _is_even(wires(stage, fabric, protocol, 1.0, channels), fabric.nranks)
         for stage in stages(schedule, fabric, channels)
     )
+
+
+def _apart(phase: Phase) -> bool:
+    """Return whether the phases that run side by side in this one share no two ends."""
+    if len(phase.made_of) < 2:
+        return True
+    seen: set[tuple[int, int]] = set()
+    for part in phase.made_of:
+        every = [m.rows for m in part.moves]
+        own = {e for r in every for e in zip(r.src.tolist(), r.dst.tolist()) if e[0] != e[1]}
+        if seen & own:
+            return False
+        seen |= own
+    return True
 
 
 def _is_even(found: Wires, nranks: int) -> bool:

@@ -75,8 +75,12 @@ class Work:
 def work(nranks: int, phase: Phase) -> Work:
     """Return the slots that one repetition of `phase` reads, writes and adds at each rank.
 
-    Detours through staging buffers are not in it: they depend on the fabric.
+    Detours through staging buffers are not in it: they depend on the fabric. Phases side by side
+    add into slots of their own.
     """
+    if len(phase.made_of) > 1:
+        every = [work(nranks, part) for part in phase.made_of]
+        return reduce(Work.plus, every)
     if any(move.rows.switched for move in phase.moves):
         return _with_switched(nranks, phase)
     src, dst, count, op = (
