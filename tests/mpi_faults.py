@@ -20,7 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 import rccl_py as rccl
-from rccl_py import Communicator, Config
+from rccl_py import Communicator, Config, Planner
 from rccl_py.errors import Result
 
 WORLD = MPI.COMM_WORLD
@@ -206,6 +206,26 @@ def abort_frees_a_collective(c: Communicator) -> None:
     c.allreduce(X, Y)
 
 
+def abort_while_planning(c: Communicator) -> None:
+    if ME == 1:
+        time.sleep(0.35)
+        return
+    planned = Planner.plan_by
+
+    def aborted(*args: object) -> object:
+        ending = threading.Thread(target=c.abort)
+        ending.start()
+        ending.join()
+        return planned(*args)
+
+    if ME == 0:
+        Planner.plan_by = aborted
+    try:
+        c.allreduce(np.ones(4321, np.float32), np.empty(4321, np.float32))
+    finally:
+        Planner.plan_by = planned
+
+
 def abort_frees_a_recv(c: Communicator) -> None:
     if ME == 1:
         time.sleep(0.35)
@@ -349,7 +369,8 @@ CASES = {f.__name__: f for f in (
     circle_of_two_communicators, old_waits_make_no_circle, one_stays_away,
     one_stays_away_from_a_recv,
     one_stays_away_from_split, one_destroys, one_destroys_while_others_call,
-    abort_frees_a_collective, abort_frees_a_recv, revoke_frees_the_others, shrink_after_a_failure,
+    abort_frees_a_collective, abort_while_planning, abort_frees_a_recv, revoke_frees_the_others,
+    shrink_after_a_failure,
     a_failed_communicator_refuses, nonblocking_calls, init_without_one, from_mpi_without_one,
     records, one_returns, one_raises, one_raises_while_others_recv,
 )}  # fmt: skip

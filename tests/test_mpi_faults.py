@@ -32,7 +32,8 @@ TOGETHER = (
     "circle_of_two_communicators", "old_waits_make_no_circle", "one_stays_away",
     "one_stays_away_from_a_recv",
     "one_stays_away_from_split", "one_destroys", "one_destroys_while_others_call",
-    "abort_frees_a_collective", "abort_frees_a_recv", "revoke_frees_the_others",
+    "abort_frees_a_collective", "abort_while_planning", "abort_frees_a_recv",
+    "revoke_frees_the_others",
     "shrink_after_a_failure", "a_failed_communicator_refuses", "nonblocking_calls",
     "init_without_one", "from_mpi_without_one", "records", "one_returns",
 )  # fmt: skip
@@ -203,6 +204,11 @@ def test_a_destroy_that_meets_a_call_differs_from_it(job):
 def test_an_abort_from_another_thread_frees_its_rank_and_the_others(job, where):
     job.told(f"abort_frees_a_{where}", "RemoteError", r"^rank 0 of \S+ called abort\(\)", by=OTHERS,
              late=0.5)  # fmt: skip
+
+
+@MODES
+def test_an_abort_that_comes_while_a_rank_still_plans_is_what_that_rank_hears(job):
+    job.told("abort_while_planning", "RemoteError", r"^rank 0 of \S+ called abort\(\)", by=OTHERS)
 
 
 @MODES

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import plan_barrier, plan_schedules, plan_sizes
+from . import plan_alltoallv, plan_barrier, plan_schedules, plan_sizes
 from .common import (
     OneLineParser,
     add_engine_argument,
@@ -37,8 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "collective",
         nargs="?",
-        help="allreduce, allgather, reduce_scatter, alltoall, barrier, ... (may be left out with "
-        "--schedule)",
+        help="allreduce, allgather, reduce_scatter, alltoall, alltoallv, barrier, ... (may be left "
+        "out with --schedule)",
     )
     add_topology_arguments(parser)
     parser.add_argument(
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "--export", metavar="FILE", help="write the plan of the one --size as MSCCL XML"
     )
     plan_sizes.add_arguments(parser)
+    plan_alltoallv.add_arguments(parser)
     add_engine_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--ranks", type=int, default=8, help="tree lines of so many ranks (8)")
@@ -98,9 +99,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if arguments.collective == "barrier":
         return plan_barrier.run(arguments)
-    customs = plan_schedules.read(
-        plan_schedules.named(arguments.schedule, os.environ, os.pathsep)
-    )
+    if arguments.collective == "alltoallv" or arguments.counts:
+        return plan_alltoallv.run(arguments)
+    customs = plan_schedules.read(plan_schedules.named(arguments.schedule, os.environ, os.pathsep))
     spec = collective_named(plan_schedules.collective_of(arguments.collective, customs))
     sizes = [parse_size(s) for text in arguments.size or [] for s in text.split(",")]
     topology = topology_from(arguments)
@@ -113,9 +114,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _compare(arguments, planner, spec.name, [size / blocks for size in wanted])
         return 0
     if arguments.breakpoints:
-        plan_sizes.breakpoints(
-            planner, spec.name, sizes, arguments.root, as_json=arguments.json
-        )
+        plan_sizes.breakpoints(planner, spec.name, sizes, arguments.root, as_json=arguments.json)
         return 0
     plans = [planner.plan(spec.name, size / blocks, arguments.root) for size in wanted]
     if arguments.export:
@@ -133,9 +132,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _planner(
-    arguments: argparse.Namespace, topology: Topology, customs: list[Custom]
-) -> Planner:
+def _planner(arguments: argparse.Namespace, topology: Topology, customs: list[Custom]) -> Planner:
     """Return the planner the arguments and the environment ask for."""
     from ..planner import Planner
     from ..planner.policies.compare import EXPRESSIBLE

@@ -164,7 +164,8 @@ class ProcessCore(Core):
                 self.fail(error)
             raise
         except Exception as error:
-            found = error_of(error, op.describe())
+            # Another thread may have ended the communicator, and let go of what this call uses.
+            found = self.failure or error_of(error, op.describe())
             op.finish(found)
             self.fail(found)
             raise found from error
@@ -181,6 +182,8 @@ class ProcessCore(Core):
             source, target = widened(call)
             program = self.program(plan, True)
             bound = self.transport.bind(program, call.signature.block, call.arithmetic)
+        if self.failure is not None:  # by another thread, while this one planned
+            raise self.failure
         clock = self._meet(op, bound, source, target)
         self.repeat = None
         if plan is not None:

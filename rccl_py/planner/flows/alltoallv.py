@@ -26,8 +26,10 @@ from .doors import Port, busiest_port, doors_of
 from .hops import Hops, hops_of
 from .ways import Ways, fastest_ways
 
-__all__ = ["UnevenCandidate", "UnevenPlan", "plan_alltoallv", "rounds_as_schedule"]
+__all__ = ["WAYS", "UnevenCandidate", "UnevenPlan", "plan_alltoallv", "rounds_as_schedule"]
 
+WAYS = ("direct", "balanced", "staged", "greedy", "relayed")
+"""How unequal parts may be exchanged; docs/algorithms.md draws each."""
 _PIECES = (1, 2, 4, 8, 16)
 _RELAYED = 16
 """Ranks up to which relayed ways are sought: a program of 240 pairs takes 0.1 s."""
@@ -102,13 +104,13 @@ class UnevenPlan:
 def plan_alltoallv(
     fabric: Fabric,
     counts: npt.ArrayLike,
-    protocol: str | None = None,
+    protocol: str | Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
 ) -> UnevenPlan:
     """Return the fastest known way to exchange counts[i, j] bytes from rank i to rank j.
 
-    counts : int[n, n]. protocol: the only one to use, None for the fastest. algorithms: those to
-    choose from, of direct, balanced, staged, greedy and relayed; None for all.
+    counts : int[n, n]. protocol: the only one to use, or those to choose from; None for the
+    fastest of all. algorithms: those to choose from, of WAYS; None for all.
 
     Raises InvalidArgument where counts are not [n, n] whole numbers >= 0, or for a name unknown.
     """
@@ -119,8 +121,10 @@ def plan_alltoallv(
             f"{fabric.nranks}: expected [{fabric.nranks}, {fabric.nranks}]"
         )
     every = list(PROTOCOLS)
-    protocols = every if protocol is None else [_known(protocol, "protocol", every)]
-    chosen = [_known(k, "algorithm", _KINDS) for k in algorithms or _KINDS]
+    asked = every if protocol is None else protocol
+    named = list(asked) if isinstance(asked, (list, tuple)) else [asked]
+    protocols = [_known(k, "protocol", every) for k in named]
+    chosen = [_known(k, "algorithm", WAYS) for k in algorithms or WAYS]
     tried = _Tried(fabric, protocols)
     port = busiest_port(fabric, wanted)
     if "direct" in chosen:
@@ -173,13 +177,11 @@ class _Tried:
         )  # fmt: skip
 
 
-_KINDS = ("direct", "balanced", "staged", "greedy", "relayed")
-
-
-def _known(name: str, what: str, of: Sequence[str]) -> str:
-    if text(name, what) not in of:
+def _known(name: object, what: str, of: Sequence[str]) -> str:
+    found = text(name, what)
+    if found not in of:
         raise InvalidArgument(f"alltoallv: {what} {name!r}: expected one of {', '.join(of)}")
-    return name
+    return found
 
 
 def _candidate(found: tuple[float, str, Exchange], best: float) -> UnevenCandidate:
