@@ -70,6 +70,7 @@ docs: $(VENV)/.test  ## draw the README's pictures, make the tables and run the 
 	$(BIN)/python docs/tables.py > .docs.tmp && mv .docs.tmp docs/links.md
 	$(BIN)/python docs/tables_topologies.py > .docs.tmp && mv .docs.tmp docs/topologies.md
 	$(BIN)/python docs/tables_validation.py > .docs.tmp && mv .docs.tmp docs/validation.md
+	$(BIN)/python docs/tables_plans.py > .docs.tmp && mv .docs.tmp docs/plans.md
 	$(BIN)/rccl-validate --grade B --bands > .docs.tmp && mv .docs.tmp rccl_py/report/bands.csv
 	$(BIN)/python docs/notebooks.py
 

@@ -64,8 +64,8 @@ def test_counts_written_as_csv_or_json_are_read_back(data, n, tmp_path_factory):
 
 
 def test_parts_may_have_units(counts_file):
-    assert read_counts(counts_file("0, 4K\n1.5MiB, 1e6\n")).tolist() == [[0, 4096],
-                                                                         [1572864, 1000000]]  # fmt: skip
+    found = read_counts(counts_file("0, 4K\n1.5MiB, 1e6\n"))
+    assert found.tolist() == [[0, 4096], [1572864, 1000000]]
 
 
 @pytest.mark.parametrize("text, said", [
@@ -114,8 +114,9 @@ def test_a_smaller_exponent_draws_more_skewed_counts():
     assert largest == sorted(largest) and largest[0] < 2 * (1 << 16) < 4 * (1 << 16) < largest[2]
 
 
-@pytest.mark.parametrize("exponent, size, seed", [(1.0, 8, 0), (float("nan"), 8, 0), (-2, 8, 0),
-                                                  (1.6, -1, 0), (1.6, 1 << 60, 0), (1.6, 8, -1)])  # fmt: skip
+@pytest.mark.parametrize("exponent, size, seed", [
+    (1.0, 8, 0), (float("nan"), 8, 0), (-2, 8, 0), (1.6, -1, 0), (1.6, 1 << 60, 0), (1.6, 8, -1),
+])  # fmt: skip
 def test_counts_that_cannot_be_drawn_are_refused(exponent, size, seed):
     with pytest.raises(InvalidArgument):
         zipf_counts(4, exponent, size, seed)

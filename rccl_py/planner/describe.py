@@ -7,7 +7,7 @@ Owns the wording. Ring and tree lines are those of RCCL's INFO log (``Channel 00
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import shorten, wrap
+from textwrap import wrap
 
 import numpy as np
 
@@ -59,13 +59,19 @@ def tree_lines(parents: I32, ranks: int, most: int | None = None) -> Iterator[st
 def plan_lines(
     plan: Plan, planner: Planner, ranks: int = 8, *, whole: bool = False
 ) -> Iterator[str]:
-    """Yield the whole story of one plan: choice, bound, bottleneck, candidates, rings, trees."""
+    """Yield the whole story of one plan: choice, bound, bottleneck, candidates, rings, trees.
+
+    Rings and trees where the choice or a policy uses them; whole: always, in full.
+    """
     yield from plan.explain().splitlines()
-    yield "#"
-    yield f"# Rings ({planner.rings.rule})"
-    yield from ring_lines(planner.rings.orders, None if whole else _LONG)
-    yield f"# Trees (down/down/down->rank->up), ranks 0..{min(ranks, plan.nranks) - 1}"
-    yield from tree_lines(planner.trees, ranks, None if whole else _LONG // 4)
+    names = f"{plan.algorithm} {plan.made_of}"
+    if whole or plan.policy or "ring" in names:
+        yield "#"
+        yield f"# Rings ({planner.rings.rule})"
+        yield from ring_lines(planner.rings.orders, None if whole else _LONG)
+    if whole or plan.policy or "tree" in names:
+        yield f"# Trees (down/down/down->rank->up), ranks 0..{min(ranks, plan.nranks) - 1}"
+        yield from tree_lines(planner.trees, ranks, None if whole else _LONG // 4)
 
 
 def explained(plan: Plan, ranges: Sequence[Range]) -> Iterator[str]:
@@ -74,27 +80,60 @@ def explained(plan: Plan, ranges: Sequence[Range]) -> Iterator[str]:
     The choice, how much of the optimum it reaches and which cut says so, the bottleneck, the best
     of what was not chosen, and what other sizes get (ranges, of `Planner.breakpoints`).
     """
+    by = "" if plan.engine == "estimate" else " (by the estimate)"
+    rest = f"; rest: {plan.rest}" if plan.rest else ""
     lines = [
         f"# {plan.collective} of {format_size(plan.size)} bytes on {plan.profile.fabric.name}, "
         f"{plan.nranks} ranks",
-        *_told("chosen", plan.chosen),
+        *_told("chosen", plan.chosen, 2),
         *(_told("side by side", plan.made_of) if plan.made_of else []),
-        *_told("optimum", f"{plan.share:.1%} of the best any algorithm could do here, "
-                          f"{format_time(plan.bound.seconds)}"),
+        *_told("optimum", _optimum(plan), 2),
         *_told("because", plan.bound.cut, 2),
-        *_told("bottleneck", plan.bottleneck, 2),
+        *_told("bottleneck", f"{plan.bottleneck}{by}{rest}", 2),
         *_told("decided by", plan.decided, 2),
         *(_told("policy", plan.candidates[0].reason, 2) if plan.policy else []),
-        "alternatives",
-        *(_alternative(c) for c in plan.candidates[1 : _SHOWN + 1]),
-        *([] if len(plan.candidates) > 1 else ["  none"]),
-    ]  # fmt: skip
-    left = len(plan.candidates) - 1 - _SHOWN
-    if left > 0:
-        lines.append(f"  and {left} more (without --explain: all)")
-    lines += _told("by size", "; ".join(f"to {about(r.hi)} {r}" for r in ranges),
-                   _HIGH - len(lines))  # fmt: skip
+        *(_told("hint", plan.hint, 2) if plan.hint else []),
+    ]
+    lines += _alternatives(plan, _HIGH - len(lines) - (3 if ranges else 0))
+    if ranges:
+        text = "; ".join(f"to {about(r.hi)} {r}" for r in ranges)
+        lines += _told("by size", f"(by the estimate) {text}", _HIGH - len(lines))
     yield from lines
+
+
+def _optimum(plan: Plan) -> str:
+    """Return how much of the optimum is reached, and what that takes for granted."""
+    share = plan.bound.seconds / plan.decided_time
+    least = "" if plan.bound.exact else "at least "
+    text = (
+        f"{least}{share:.1%} of the best any algorithm could do here, "
+        f"{format_time(plan.bound.seconds)}"
+    )
+    if plan.collective == "allreduce" and plan.profile.fabric.multicast:
+        several = len(np.unique(plan.profile.fabric.node)) > 1
+        how = "at the full rate of their ports" if several else "at the rate measured"
+        text += f"; it takes for granted that switches add up, {how}"
+    return text
+
+
+def _alternatives(plan: Plan, room: int) -> list[str]:
+    """Return the best of what was not chosen, in so many lines: its times, and why it lost."""
+    others = plan.candidates[1:]
+    if not others:
+        return ["alternatives", "  none"]
+    engine = next((c.engine for c in plan.candidates if c.engine), "")
+    heads = "".join(f" {said:>10} " for said in ("estimate", engine.replace("ate", "ation")))
+    lines = [f"{'alternatives':<38}{heads if engine else ''}".rstrip()]
+    shown = sorted(others, key=lambda c: c.checked if plan.engine == c.engine else np.inf)
+    names = [f"{c.algorithm}/{c.protocol}" for c in plan.candidates]
+    for number, candidate in enumerate(shown):
+        told = _alternative(candidate, names, engine)
+        left = len(shown) - number - 1
+        if number == _SHOWN or len(lines) + len(told) + (left > 0) > room:
+            lines.append(f"  and {left + 1} more (without --explain: all)")
+            break
+        lines += told
+    return lines
 
 
 def _told(what: str, text: str, most: int = 1) -> list[str]:
@@ -109,15 +148,22 @@ def _told(what: str, text: str, most: int = 1) -> list[str]:
     return [f"{what if k == 0 else '':<12}  {row}" for k, row in enumerate(rows)]
 
 
-def _alternative(candidate: Candidate) -> str:
+def _alternative(candidate: Candidate, names: Sequence[str], engine: str) -> list[str]:
+    """Return an alternative in a line, or two where the reason is long."""
     named = f"{candidate.algorithm}/{candidate.protocol}".rstrip("/")
-    took = format_time(candidate.seconds) if np.isfinite(candidate.seconds) else "-"
-    return _in_a_line(f"  {named:<34} {took:>10}  ", candidate.reason)
-
-
-def _in_a_line(head: str, text: str) -> str:
-    """Return head and text in one line of the screen."""
-    return head + shorten(text, _WIDE - len(head), placeholder=" ...")
+    if names.count(named) > 1 or named == names[0]:
+        named += f" ({candidate.pieces} pieces)"
+    times = [candidate.seconds, *([candidate.checked] if engine else [])]
+    took = "".join(f" {format_time(t) if np.isfinite(t) else '-':>10} " for t in times)
+    head = f"  {named:<36}{took} "
+    rows = wrap(
+        candidate.reason,
+        _WIDE - len(head),
+        max_lines=2,
+        placeholder=" ...",
+        break_on_hyphens=False,
+    ) or [""]
+    return [(head if k == 0 else " " * len(head)) + row for k, row in enumerate(rows)]
 
 
 def table_lines(plans: list[Plan]) -> Iterator[str]:
@@ -135,11 +181,16 @@ def table_lines(plans: list[Plan]) -> Iterator[str]:
         )
 
 
+def _number(value: float) -> int | float:
+    """Return a whole number as an integer."""
+    return int(value) if float(value).is_integer() else value
+
+
 def range_as_dict(found: Range) -> dict[str, object]:
     """Return a range of sizes as plain values, ready for JSON; in bytes, seconds and B/s."""
     return {
-        "from": found.lo,
-        "to": found.hi,
+        "from": _number(found.lo),
+        "to": _number(found.hi),
         "algorithm": found.algorithm,
         "protocol": found.protocol,
         "pieces": found.pieces,
@@ -150,26 +201,44 @@ def range_as_dict(found: Range) -> dict[str, object]:
 
 
 def plan_as_dict(plan: Plan, planner: Planner) -> dict[str, object]:
-    """Return a plan as plain values, ready for JSON; in seconds, bytes and B/s."""
+    """Return a plan as plain values, ready for JSON; in seconds, bytes and B/s.
+
+    seconds and all that follows from them are by `engine`, the one that decided.
+    """
+    seconds = plan.decided_time
     return {
         "collective": plan.collective,
         "topology": planner.fabric.name,
         "nranks": plan.nranks,
         "root": plan.root,
-        "size": plan.size,
+        "size": _number(plan.size),
         "algorithm": plan.algorithm,
         "protocol": plan.protocol,
         "channels": plan.nchannels,
         "pieces": plan.pieces,
-        "seconds": plan.time,
-        "algbw": plan.algbw,
-        "busbw": plan.busbw,
+        "seconds": seconds,
+        "engine": plan.engine,
+        "estimated_seconds": plan.time,
+        "algbw": plan.size / seconds,
+        "busbw": plan.busbw * plan.time / seconds,
         "made_of": plan.made_of,
-        "bound": {"seconds": plan.bound.seconds, "cut": plan.bound.cut},
-        "gap": plan.gap,
-        "share_of_optimum": plan.share,
+        "bound": {
+            "seconds": plan.bound.seconds,
+            "cut": plan.bound.cut,
+            "exact": plan.bound.exact,
+            "launch": plan.bound.launch,
+            "latency": plan.bound.latency,
+            "links": plan.bound.links,
+        },
+        "cut": plan.bound.cut,
+        "exact": plan.bound.exact,
+        "gap": seconds / plan.bound.seconds,
+        "share": plan.bound.seconds / seconds,
+        "share_of_optimum": plan.bound.seconds / seconds,
+        "hint": plan.hint,
         "decided_by": plan.decided,
         "bottleneck": plan.bottleneck,
+        "time_goes_to": plan.shares,
         "first_call": plan.first_call,
         "candidates": [
             {
@@ -178,6 +247,8 @@ def plan_as_dict(plan: Plan, planner: Planner) -> dict[str, object]:
                 "channels": c.nchannels,
                 "pieces": c.pieces,
                 "seconds": c.seconds if np.isfinite(c.seconds) else None,
+                "engine": c.engine or "estimate",
+                "checked_seconds": c.checked if np.isfinite(c.checked) else None,
                 "reason": c.reason,
             }
             for c in plan.candidates

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,23 @@ from ..timing import Job, Profile, Timeline, timed
 from ..units import format_bandwidth, format_size, format_time
 from .bounds import Bound
 
-__all__ = ["Candidate", "Plan", "reason_lost"]
+if TYPE_CHECKING:
+    from .breakpoints import Range
+
+__all__ = ["ENGINES", "Candidate", "Plan", "reason_lost"]
+
+ENGINES = {"estimate": "the estimate", "simulate": "the simulation", "clock": "the clock"}
+"""What engines are called in sentences."""
+
+_BOUNDS = (("latency", "hops"), ("link", "links"), ("memory", "memory"), ("channels", "channels"))
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """One way to do the call. seconds: predicted. reason: why it lost ("" for the chosen one).
 
-    seconds is infinite for an algorithm that was not timed; reason then says why.
+    seconds is infinite for an algorithm that was not timed; reason then says why. engine, checked:
+    the finer engine that was asked about it, and its seconds; "" and NaN where none was.
     """
 
     algorithm: str
@@ -37,6 +47,8 @@ class Candidate:
     pieces: int
     seconds: float
     reason: str = ""
+    engine: str = ""
+    checked: float = np.nan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,7 +59,8 @@ class Plan:
     from rank to rank (reduction inside switches, such as NVLS, is not modelled and may be).
     bottleneck: the chosen candidate's busiest link and for how long. channels: how many of a
     kernel's share the work, 0 for as many as it takes. policy: whose choice it is, "" for ours.
-    decided: which engine's times the choice goes by, and why.
+    decided: which engine's times the choice goes by, and why. time, algbw, busbw, gap and share are
+    by the estimate; `decided_time` is by the engine that decided. hint: what would plan better.
     """
 
     collective: str
@@ -68,6 +81,7 @@ class Plan:
     channels: int = 0
     policy: str = ""
     decided: str = "the estimate"
+    hint: str = ""
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -116,33 +130,84 @@ class Plan:
             self.profile,
         )
 
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """What the time goes to, by the estimate, as parts that add up to 1.
+
+        Parts of the call that each limits: "launch", "hops", "links", "memory", "channels", and
+        "copying out" (with filling a window) after the last message.
+        """
+        line = self.timeline
+        seconds = {"launch": line.launch, **{name: line.waits(bound) for bound, name in _BOUNDS}}
+        seconds["copying out"] = line.tail
+        return {name: found / line.seconds for name, found in seconds.items()}
+
     @property
     def bottleneck(self) -> str:
         """What most of the time goes to: launch, hops, memory, the tail, or the busiest link."""
-        line = self.timeline
-        costs = {"launch": line.launch, **{b: line.waits(b) for b in ("latency", "link", "memory")}}
-        costs["tail"] = line.tail
-        most = max(costs, key=lambda name: costs[name])
-        share = f"{costs[most] / self.time:.0%} of the call"
+        line, most = self.timeline, self._most
+        took = self.shares[most] * line.seconds
+        share = f"{_percent(self._main)} of the call"
         if most == "launch":
-            return f"launch: {format_time(line.launch)}, {share}"
-        if most == "latency":
+            return f"launch: {format_time(took)}, {share}"
+        if most == "hops":
             steps = sum(p.steps for p in line.parts if p.bound == "latency")
-            return f"latency: {_steps(steps)} of hops take {format_time(costs[most])}, {share}"
-        if most == "tail":
-            return f"filling a window and copying out: {format_time(line.tail)}, {share}"
-        if most == "memory" or line.busiest is None:
-            return f"memory of the busiest rank: {format_time(costs[most])}, {share}"
+            return f"latency: {_steps(steps)} of hops take {format_time(took)}, {share}"
+        if most == "copying out":
+            return f"filling a window and copying out: {format_time(took)}, {share}"
+        if most != "links" or line.busiest is None:
+            return f"{most} of the busiest rank: {format_time(took)}, {share}"
         name = self.profile.fabric.link_name(line.busiest)
-        return f"{name}: busy {format_time(line.busy)}, {line.busy / self.time:.0%} of the call"
+        return f"{name}: busy {format_time(line.busy)}, {share}"
+
+    @property
+    def rest(self) -> str:
+        """What the bottleneck leaves of the call: ``"copying out 12%, hops 1%"``; to 100%."""
+        others = {name: part for name, part in self.shares.items() if name != self._most}
+        if self._most == "links":
+            over = self.shares["links"] - self._main
+            others["other links"] = max(over, 0.0)
+            if over < 0:  # it is busy while something else takes longer, too
+                named = _named_percents(others, 100 - round(100 * self.shares["links"]))
+                return f"the limit for {_percent(self.shares['links'])}, {named}"
+        return _named_percents(others, 100 - round(100 * self._main))
+
+    @cached_property
+    def _most(self) -> str:
+        """The key of `shares` that is largest."""
+        return max(self.shares, key=lambda name: self.shares[name])
+
+    @property
+    def _main(self) -> float:
+        """The part of the call that the bottleneck accounts for."""
+        line = self.timeline
+        if self._most == "links" and line.busiest is not None:
+            return line.busy / line.seconds
+        return self.shares[self._most]
+
+    @property
+    def engine(self) -> str:
+        """The engine that decided: estimate, simulate or clock."""
+        first = self.candidates[0]
+        return first.engine if first.engine and first.reason else "estimate"
+
+    @property
+    def decided_time(self) -> float:
+        """What the call takes, in s, by the engine that decided."""
+        return self.time if self.engine == "estimate" else self.candidates[0].checked
 
     @property
     def chosen(self) -> str:
-        """What is done, its time and busbw, as text."""
+        """What is done, its time and busbw, as text; by the engine that decided."""
+        seconds, by = self.decided_time, ""
+        if self.engine != "estimate":
+            by = f" by {ENGINES[self.engine]} ({format_time(self.time)} by the estimate)"
+        elif self.candidates[0].engine:
+            by = " by the estimate"
         return (
             f"{self.algorithm}/{self.protocol}, {self.nchannels} channel(s), "
-            f"{self.pieces} piece(s): {format_time(self.time)}, "
-            f"busbw {format_bandwidth(self.busbw)}"
+            f"{self.pieces} piece(s): {format_time(seconds)}{by}, "
+            f"busbw {format_bandwidth(self.busbw * self.time / seconds)}"
         )
 
     @property
@@ -195,6 +260,15 @@ class Plan:
 
         return plan_html(self)
 
+    def summary(self, ranges: Sequence[Range] = ()) -> str:
+        """Return the plan on one screen, as ``rccl-plan --explain`` prints it.
+
+        ranges: of Planner.breakpoints, what other sizes get; none: that line is left out.
+        """
+        from .describe import explained
+
+        return "\n".join(explained(self, ranges))
+
     def explain(self) -> str:
         """Return the choice, the bound, the bottleneck and every candidate as lines of text."""
         fabric = self.profile.fabric.name
@@ -203,9 +277,12 @@ class Plan:
             f"{self.nranks} ranks",
             f"chosen      {self.chosen}",
             *([f"side by side {self.made_of}"] if self.made_of else []),
-            f"lower bound {format_time(self.bound.seconds)} ({self.gap:.2f}x): {self.bound.cut}",
-            f"bottleneck  {self.bottleneck}",
+            f"lower bound {format_time(self.bound.seconds)} "
+            f"({self.decided_time / self.bound.seconds:.2f}x): {self.bound.cut}",
+            f"bottleneck  {self.bottleneck}" + (f"; rest: {self.rest}" if self.rest else ""),
+            *([f"decided by  {self.decided}"] if self.candidates[0].engine else []),
             f"first call  {format_time(self.first_call)} more with new buffers (registration)",
+            *([f"hint        {self.hint}"] if self.hint else []),
             "#",
             f"# {'algorithm':<22} {'proto':<7} {'channels':>8} {'pieces':>6} {'time (us)':>12}"
             "  why it lost",
@@ -237,6 +314,24 @@ def _candidate_line(candidate: Candidate, best: bool) -> str:
     )
 
 
+def _percent(share: float) -> str:
+    return f"{round(100 * share)}%"
+
+
+def _named_percents(parts: dict[str, float], total: int) -> str:
+    """Return ``"hops 8%, memory 3%"``, largest first, in whole percents that add up to `total`."""
+    whole = sum(parts.values())
+    if whole <= 0 or total <= 0:
+        return ""
+    exact = {name: part / whole * total for name, part in parts.items()}
+    found = {name: int(part) for name, part in exact.items()}
+    left = total - sum(found.values())
+    for name in sorted(exact, key=lambda name: found[name] - exact[name])[:left]:
+        found[name] += 1
+    ordered = sorted(found.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {part}%" for name, part in ordered if part)
+
+
 def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
@@ -252,15 +347,13 @@ def reason_lost(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
     text = f"+{slow:.1%}: " if slow < 0.1 else f"+{slow:.0%}: "
     if most == "latency":
         steps = sum(p.steps for p in loser.parts if p.bound == "latency")
-        return text + f"{_steps(steps)} bound by latency take {format_time(loser.waits(most))}"
+        return text + f"{format_time(loser.waits(most))} of latency in {_steps(steps)}"
     if most == "tail":
-        return text + f"filling a window and copying out take {format_time(loser.tail)}"
+        return text + f"{format_time(loser.tail)} of filling a window and copying out"
     if most == "memory" or loser.busiest is None:
-        return text + f"memory takes {format_time(loser.waits('memory'))}"
+        return text + f"{format_time(loser.waits('memory'))} of memory"
     name, waited = fabric.link_name(loser.busiest), loser.waits("link")
     if waited > 1.5 * loser.busy:
-        return (
-            text
-            + f"links in turn take {format_time(waited)}, busiest {name} {format_time(loser.busy)}"
-        )
+        busy = format_time(loser.busy)
+        return text + f"{format_time(waited)} of links in turn, the busiest {busy} ({name})"
     return text + f"{name} busy {format_time(loser.busy)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan, nan
 
 from ..algorithms import Algorithm, Recipe
 from ..errors import InvalidUsage
@@ -15,7 +16,7 @@ from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import Schedule
 from ..timing import Profile, Timeline
-from .plan import Candidate, reason_lost
+from .plan import ENGINES, Candidate, reason_lost
 from .policies import Pick
 
 __all__ = ["Choice", "Option", "Timed"]
@@ -47,7 +48,8 @@ class Choice:
     """One of the timed options of a call of `block` bytes.
 
     follows: the option a policy picks, None for the fastest. channels: how many share the work, 0
-    for as many as it takes. why: the reason beside what is taken, "" for the fastest.
+    for as many as it takes. why: the reason beside what is taken, "" for the fastest. engine,
+    finer: the finer engine that was asked, and what it says of which options, in s.
     """
 
     machine: str
@@ -58,6 +60,8 @@ class Choice:
     channels: int = 0
     why: str = ""
     asked: str = "what the policy picks"
+    engine: str = ""
+    finer: tuple[tuple[Timed, float], ...] = ()
 
     @property
     def taken(self) -> Timed:
@@ -117,6 +121,10 @@ class Choice:
                 kept[key] = self._candidate(entry, self._reason(entry, fabric))
         return tuple(kept.values())
 
+    def checked(self, entry: Timed) -> float:
+        """Return what the finer engine says of an option, in s; NaN where it was not asked."""
+        return next((seconds for one, seconds in self.finer if one is entry), nan)
+
     def _candidate(self, entry: Timed, reason: str) -> Candidate:
         seconds, _, option, protocol = entry
         channels = self.channels if entry is self.follows else 0
@@ -127,14 +135,28 @@ class Choice:
             option.pieces,
             seconds,
             reason,
+            "" if isnan(self.checked(entry)) else self.engine,
+            self.checked(entry),
         )
 
     def _reason(self, entry: Timed, fabric: Fabric) -> str:
         seconds, _, option, protocol = entry
+        if self.finer and self.follows is not None:
+            return self._overruled(entry)
         if self.follows is not None and seconds < self.follows[0] * (1 - _EQUAL):
             return f"{seconds / self.follows[0] - 1:.1%}: faster, but not {self.asked}"
         lost = option.profile.outline(self.block, PROTOCOLS[protocol])
         return reason_lost(self._winner, lost, fabric)
+
+    def _overruled(self, entry: Timed) -> str:
+        """Return why an option is not taken where a finer engine has another first."""
+        taken, said, found = self.taken, ENGINES[self.engine], self.checked(entry)
+        if not isnan(found):
+            return f"{found / self.checked(taken) - 1:+.1%} by {said}"
+        for asked, _ in self.finer:
+            if abs(entry[0] / asked[0] - 1) < _EQUAL:
+                return f"as fast as {asked[2].algorithm.name}/{asked[3]} by the estimate"
+        return f"{entry[0] / taken[0] - 1:+.1%} by the estimate"
 
 
 def _saved(taken: Timed, fastest: Timed) -> str:

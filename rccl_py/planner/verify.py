@@ -15,6 +15,7 @@ from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..timing import timed
 from ..units import format_time
+from .plan import ENGINES
 from .ranking import Choice, Timed
 
 __all__ = ["verified"]
@@ -24,24 +25,26 @@ _CLOSE = 1.20  # times the best estimate: what is slower is not asked about
 _SIMULATED = 150_000  # rows of a schedule that is simulated
 _CLOCKED = 1_500_000  # rows of one that is clocked
 _SAVES = 0.01  # of the time, that makes the engine's favourite the choice
+_CONFIRMS = 0.03  # of the estimate, that a finer engine may be off and still confirm it
+_EQUAL = 5e-4  # of a time, that is no difference
 
 
 def verified(choice: Choice, fabric: Fabric) -> tuple[Choice, str]:
     """Return the choice after a finer engine was asked, and which decided it and why, as text."""
     first = _first(choice)
     if len(first) < 2:
-        return choice, f"the estimate: nothing else comes within {_CLOSE - 1:.0%}"
+        return choice, f"the estimate: {_alone(choice)}"
     most = max(entry[2].profile.rows for entry in first)
     if most > _CLOCKED:
         return choice, f"the estimate: {most:,} messages are too many for another engine"
     engine = "simulate" if most <= _SIMULATED else "clock"
-    said = "the simulation" if engine == "simulate" else "the clock"
+    said = ENGINES[engine]
     times = [_seconds(entry, choice, fabric, engine) for entry in first]
+    choice = replace(choice, engine=engine, finer=tuple(zip(first, times)))
     won = min(range(len(first)), key=lambda k: (times[k], k))
-    names = [f"{t[2].algorithm.name}/{t[3]}" for t in first]
+    names = _names(first)
     if times[won] >= times[0] * (1 - _SAVES):
-        others = ", ".join(f"{name} {format_time(s)}" for name, s in zip(names[1:], times[1:]))
-        return choice, f"the estimate; {said} confirms: {format_time(times[0])}, {others}"
+        return choice, f"the estimate; {said} {_beside(first[0][0], names, times)}"
     saved = 1 - times[won] / times[0]
     why = (
         f"chosen: {format_time(times[won])} by {said}, {saved:.1%} less than {names[0]}, "
@@ -51,6 +54,39 @@ def verified(choice: Choice, fabric: Fabric) -> tuple[Choice, str]:
     return followed, (
         f"{said}: {names[won]} {format_time(times[won])}, {names[0]} {format_time(times[0])}"
     )
+
+
+def _alone(choice: Choice) -> str:
+    """Return why only one option is worth a finer engine."""
+    timed = sorted(choice.timed, key=lambda t: t[:2])
+    if len(timed) > 1 and timed[1][0] <= timed[0][0] * _CLOSE:
+        return (
+            f"within {_CLOSE - 1:.0%} are only its own other protocols and pieces, or what takes "
+            "as long to nine digits"
+        )
+    return f"nothing else comes within {_CLOSE - 1:.0%}"
+
+
+def _names(first: list[Timed]) -> list[str]:
+    """Return what to call options: by pieces, then by number, where several are called alike."""
+    names = [f"{t[2].algorithm.name}/{t[3]}" for t in first]
+    pieces = [f"{name} ({t[2].pieces} pieces)" for name, t in zip(names, first)]
+    names = [p if names.count(n) > 1 else n for n, p in zip(names, pieces)]
+    return [f"{n} #{names[: k + 1].count(n)}" if names.count(n) > 1 else n
+            for k, n in enumerate(names)]  # fmt: skip
+
+
+def _beside(estimate: float, names: list[str], times: list[float]) -> str:
+    """Return what the finer engine says where the estimate's first stays the choice."""
+    off, best = times[0] / estimate - 1, min(times)
+    faster = best < times[0] * (1 - _EQUAL)
+    told = [f"{name} {format_time(s)}" for name, s in zip(names, times)]
+    if faster:
+        saved = f" would be {1 - best / times[0]:.1%} faster, within the {_SAVES:.0%} left alone"
+        told[times.index(best)] += saved
+    if faster or abs(off) > _CONFIRMS:
+        return f"takes {format_time(times[0])} ({off:+.1%}); {', '.join(told[1:])}"
+    return f"confirms: {format_time(times[0])}, {', '.join(told[1:])}"
 
 
 def _first(choice: Choice) -> list[Timed]:

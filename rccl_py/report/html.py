@@ -231,6 +231,9 @@ def _bar(share: float, colour: str) -> str:
 
 def plan_html(plan: Plan) -> str:
     """Return what a notebook shows of a plan: time, choice, bound, bottleneck, candidates."""
+    from ..planner.plan import ENGINES
+
+    seconds = plan.decided_time
     timed = [c for c in plan.candidates if math.isfinite(c.seconds)]
     shown = timed[:_CANDIDATES]
     slowest = max((c.seconds for c in shown), default=1.0)
@@ -248,16 +251,19 @@ def plan_html(plan: Plan) -> str:
         )
     left = len(plan.candidates) - len(shown)  # fmt: skip
     fabric = plan.profile.fabric.name
-    title = (f"{plan.collective} of {format_size(plan.size)}B on {fabric}, "
+    title = (f"{plan.collective} of {format_size(plan.size)} bytes on {fabric}, "
              f"{plan.nranks} ranks")  # fmt: skip
     figures = [
-        ["time", format_time(plan.time)],
-        ["busbw", f"{format_bandwidth(plan.busbw)} (algbw {format_bandwidth(plan.algbw)})"],
+        ["time", format_time(seconds) + ("" if plan.engine == "estimate" else
+                                         f" by {ENGINES[plan.engine]}")],
+        ["busbw", f"{format_bandwidth(plan.busbw * plan.time / seconds)} (algbw "
+                  f"{format_bandwidth(plan.size / seconds)})"],
         ["chosen", escape(f"{plan.algorithm}/{plan.protocol}, {plan.nchannels} channel(s), "
                           f"{plan.pieces} piece(s)")],
-        ["lower bound", f"{format_time(plan.bound.seconds)} ({plan.gap:.2f}x): "
+        ["lower bound", f"{format_time(plan.bound.seconds)} ({seconds / plan.bound.seconds:.2f}x): "
          f"{escape(plan.bound.cut)}"],
-        ["bottleneck", escape(plan.bottleneck)],
+        ["bottleneck", escape(plan.bottleneck + (f"; rest: {plan.rest}" if plan.rest else ""))],
+        *([["hint", escape(plan.hint)]] if plan.hint else []),
     ]  # fmt: skip
     more = f'<div style="color:#666">and {left} more candidates (plan.explain())</div>'
     return "".join([

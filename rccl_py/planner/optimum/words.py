@@ -13,7 +13,7 @@ from ...fabric.graph import Graph
 from ...units import format_bandwidth
 from .cuts import Bools, Optimum
 
-__all__ = ["through", "who", "words"]
+__all__ = ["plural", "through", "who", "words"]
 
 
 def words(optimum: Optimum, fabric: Fabric | None = None) -> str:
@@ -43,8 +43,16 @@ def who(graph: Graph, ranks: I64) -> tuple[str, bool]:
         if own[0] >= 0 and np.isin(unit, own).sum() == len(ranks):
             if len(own) == 1:
                 return f"{name} {own[0]} ({numbers(ranks)})", False
-            return f"{len(own)} {name}s ({numbers(ranks)})", True
+            return f"{len(own)} {plural(name)} ({numbers(ranks)})", True
     return numbers(ranks), len(ranks) > 1
+
+
+def plural(name: str) -> str:
+    """Return the plural of a kind: ``"nodes"``, ``"switches"``, ``"like sets of ranks"``."""
+    noun, of, rest = name.partition(" of ")
+    if noun.endswith("leaf"):
+        return f"{noun[:-1]}ves{of}{rest}"
+    return f"{noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}{of}{rest}"
 
 
 def numbers(ranks: I64) -> str:
@@ -77,10 +85,8 @@ def _counted(graph: Graph, edges: Bools, fabric: Fabric | None) -> str:
     parts = []
     for k in np.argsort(-found, kind="stable").tolist():
         what, speed = divmod(int(sorts[k]), len(rates))
-        several = "s" if found[k] > 1 else ""
-        parts.append(
-            f"{found[k]} {kinds[what]}{several} of {format_bandwidth(float(rates[speed]))}"
-        )
+        kind_words = kinds[what] if found[k] == 1 else plural(kinds[what])
+        parts.append(f"{found[k]} {kind_words} of {format_bandwidth(float(rates[speed]))}")
     return " and ".join(parts[:3]) + (" and others" if len(parts) > 3 else "") or "nothing"
 
 
