@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_every_way_to_exchange_brings_every_byte_exactly_once(drawn):
 @settings(max_examples=60, deadline=None)
 @given(placed(6), st.integers(0, 2**32 - 1))
 def test_a_broken_exchange_is_refused_unless_it_still_brings_everything(drawn, seed):
-    counts, doors, _ = drawn
+    counts, doors, rng = drawn
     made = balanced(counts, doors, 2)
     if not made.rounds:
         return
@@ -99,8 +100,12 @@ def test_a_broken_exchange_is_refused_unless_it_still_brings_everything(drawn, s
     columns[name][row] += damage.choice([-1, 1])
     rounds = [*made.rounds[:at], Parcels(**columns), *made.rounds[at + 1 :]]
     broken = replace(made, rounds=tuple(rounds))
-    with pytest.raises(ScheduleError, match=r"round \d+ row \d+|there arrive"):
-        prove(broken)  # any change of one number breaks it: the rounds were exact
+    try:
+        prove(broken)
+    except ScheduleError as error:
+        assert re.search(r"round \d+ row \d+|there arrive", str(error))
+    else:  # a part may be taken from where it still is: nothing is lost by that
+        assert arrives(broken, rng)
 
 
 def test_what_is_handed_on_twice_or_left_out_is_named_with_its_round_and_row():

@@ -109,7 +109,7 @@ def test_drawn_counts_add_up_to_what_was_asked_and_can_be_drawn_again(n, exponen
     assert np.array_equal(found, zipf_counts(n, exponent, size, seed))
 
 
-def test_a_smaller_exponent_draws_more_skewed_counts():
+def test_an_exponent_of_1_6_draws_more_skewed_counts_than_larger_ones():
     largest = [zipf_counts(16, exponent, 1 << 20).max() for exponent in (20.0, 3.0, 1.6)]
     assert largest == sorted(largest) and largest[0] < 2 * (1 << 16) < 4 * (1 << 16) < largest[2]
 

@@ -135,6 +135,30 @@ def test_the_table_has_one_row_for_each_algorithm_and_no_other():
     assert set(ROWS) == {(a.collective, a.name) for a in ALGORITHMS}
 
 
+def sections() -> dict[str, str]:
+    """Return the families' sections below the table by title."""
+    parts = DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]
+    found = {part.splitlines()[0]: part for part in parts}
+    return {title: s for title, s in found.items() if title not in ("The table", "Adding one")}
+
+
+def test_every_algorithm_is_described_below_the_table():
+    text = "".join(sections().values())
+    whole = ("hier", "levels")  # told once, as `hier-A-B`
+    shapes = {a.name: f"{a.name.split('-')[0]}-A-B" if a.name.split("-")[0] in whole else a.name
+              for a in ALGORITHMS}  # fmt: skip
+    assert [a for a, shape in shapes.items() if f"`{a}`" not in text and f"`{shape}`" not in text
+            ] == []  # fmt: skip
+
+
+def test_every_family_is_drawn_and_names_its_source():
+    told = sections()
+    assert len(told) > 15
+    assert {title for title, s in told.items() if "```\n" not in s} == set()
+    assert {title for title, s in told.items() if "\nSource: " not in s and "\nSources: " not in s
+            } == set()  # fmt: skip
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.collective}-{a.name}")
 def test_the_table_gives_the_steps_and_bytes_of_the_schedule(algorithm: Algorithm):
     formulas = [compile(f, f, "eval") for f in ROWS[algorithm.collective, algorithm.name]]

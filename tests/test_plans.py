@@ -229,20 +229,54 @@ def test_the_mix_of_the_tests_is_two_thirds_and_one():
 # ---- synthesis ---------------------------------------------------------------------------------
 
 
-def test_small_calls_and_regular_machines_are_never_synthesised_for(monkeypatch):
+def test_larger_machines_are_synthesised_for_only_where_large_calls_leave_much(monkeypatch):
     def refuse(*_):
         raise AssertionError("synthesised")
 
     monkeypatch.setattr(Synthesis, "_forests", refuse)
     monkeypatch.setattr(Synthesis, "_paths", refuse)
-    for machine in ("mi300x-8", "h100-8", "mi250x-4", "v100-8"):
-        planner = Planner(lower(load(machine)))
-        for collective in FOUR:
-            planner.plan(collective, 1024)
-    planner = Planner(lower(load("h100-8")))
-    for collective in ("allgather", "alltoall"):
-        planner.plan(collective, 1 << 28)
+    fabric = lower(load("ualink-64"))  # a plain switch: nothing is left
+    for size in (64.0, 1e7):
+        assert Planner(fabric).plan("allgather", size).algorithm
+    torus = Planner(lower(load("tpu-v4-64")))
+    for size in (64.0, 1e9):  # a quarter of the optimum without trees: at any size
+        with pytest.raises(AssertionError, match="synthesised"):
+            torus.plan("broadcast", size)
     assert Planner(lower(load("mi250x-4")), synthesise=False).plan("alltoall", 1 << 28)
+
+
+@pytest.mark.parametrize("machine", ["mi250x-4", "mi300x-8", "h100-8"])
+@pytest.mark.parametrize("collective, row", [("broadcast", "arborescences"),
+                                             ("allgather", "forest")])  # fmt: skip
+def test_no_restriction_to_what_is_synthesised_is_faster_than_the_plan(machine, collective, row):
+    fabric = lower(load(machine))
+    free, bound = Planner(fabric), Planner(fabric, row)
+    for size in (1 << 14, 1 << 20, 1 << 24, 1 << 32):
+        block = size / max(COLLECTIVES[collective].blocks(8))
+        best = free.plan(collective, block).time
+        assert best <= bound.plan(collective, block).time * (1 + 1e-12)
+
+
+def test_what_is_left_on_a_machine_too_large_to_synthesise_unasked_is_hinted_at():
+    planner = Planner(lower(load("helios-72")), "tree")
+    assert not planner.plan("allreduce", 64).hint
+    plan = Planner(lower(load("helios-72")), "tree,forest").plan("allreduce", 1 << 30)
+    assert plan.hint.startswith("--synthesis always looks for trees")
+
+
+def test_a_range_says_what_its_ends_take_by_the_plan():
+    planner = planner_of("mesh")
+    blocks = max(COLLECTIVES["alltoall"].blocks(8))
+    for r in planner.breakpoints("alltoall", 1024, 1 << 30):
+        for size, seconds in ((r.lo, r.first), (r.hi, r.last)):
+            plan = planner.plan("alltoall", size / blocks)
+            assert plan.time <= seconds * (1 + 1e-12) <= plan.time * (1 + NOISE + r.loses + 0.05)
+
+
+def test_an_unknown_collective_is_refused_with_the_names_there_are():
+    for call in (planner_of("mesh").plan, planner_of("mesh").breakpoints):
+        with pytest.raises(InvalidArgument, match=r"allgater.*allgather"):
+            call("allgater", 64)
 
 
 def test_synthesis_brings_an_irregular_box_close_to_its_optimum():

@@ -6,7 +6,6 @@ Algorithms know no fabric and no time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from . import (
     binomial,
     both_ways,
     bucket,
+    costs,
     dissemination,
     doubling,
     forest,
@@ -51,70 +51,6 @@ _EVERY = ("LL", "LL128", "Simple")
 _SWITCHED = ("Simple",)  # a switch adds numbers, not numbers with flags between them
 
 
-def _linear(n: int, _g: int) -> float:
-    return n
-
-
-def _nested(n: int, g: int) -> float:
-    return 2 * n * (g + 2 * math.sqrt(n / g))  # of three levels, the outer two alike
-
-
-def _on_heads(n: int, g: int) -> float:
-    return n * max(1.0, g / 8)  # every rank of a node leads a pair of trees
-
-
-def _square(n: int, _g: int) -> float:
-    return n * n
-
-
-def _torus_rows(n: int, _g: int) -> float:
-    return float(18 * n ** (4 / 3))  # of three equal dimensions: messages, whatever is in them
-
-
-def _cube(n: int, _g: int) -> float:
-    return n**3 / 2
-
-
-def _log(n: int, _g: int) -> float:
-    return n * math.log2(n + 1)
-
-
-def _halving(n: int, _g: int) -> float:
-    return 2 * n * math.log2(n + 1)
-
-
-def _on_torus(n: int, _g: int) -> float:
-    return 36 * n  # six stages of six colours
-
-
-def _on_torus_log(n: int, _g: int) -> float:
-    return 12 * n * math.log2(n + 1)  # six copies
-
-
-def _two_stage(n: int, g: int) -> float:
-    return n * (g + n / g)
-
-
-def _on_rails(n: int, g: int) -> float:
-    return n * (g + 2)
-
-
-def _on_rails_log(n: int, g: int) -> float:
-    return n * (g + 2 * math.log2(n / g + 1))
-
-
-def _in_pairs(n: int, g: int) -> float:
-    return n * g  # a rank for every local number
-
-
-def _in_two_pairs(n: int, g: int) -> float:
-    return 2 * n * g
-
-
-def _on_grid(n: int, _g: int) -> float:
-    return 2 * n * math.sqrt(n)
-
-
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """One row: how `collective` is done by the algorithm `name`.
@@ -134,7 +70,7 @@ class Algorithm:
     build: Callable[[Recipe], Schedule]
     pieces: int = 1
     two_level: bool = False
-    rows: Callable[[int, int], float] = _square
+    rows: Callable[[int, int], float] = costs.square
     switched: bool = False
     protocols: tuple[str, ...] = _EVERY
     needs: str = ""
@@ -156,8 +92,8 @@ def _split(collective: str, halves: split.Halves, name: str) -> Algorithm:
         name,
         halves.name,
         partial(build, halves),
-        rows={"ring": _linear, "circulant": _halving}.get(halves.name, _square),
-        summed=_in_pairs if halves is DIRECT else None,
+        rows={"ring": costs.linear, "circulant": costs.halving}.get(halves.name, costs.square),
+        summed=costs.in_pairs if halves is DIRECT else None,
     )
 
 
@@ -174,8 +110,10 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
         partial(build, inside, between),
         pieces=64,
         two_level=True,
-        rows={"ring": _on_rails, "circulant": _on_rails_log}.get(between.name, _two_stage),
-        summed=_in_two_pairs if between is DIRECT else None,
+        rows={"ring": costs.on_rails, "circulant": costs.on_rails_log}.get(
+            between.name, costs.two_stage
+        ),
+        summed=costs.in_two_pairs if between is DIRECT else None,
         switched=inside is NVLS,
         protocols=_SWITCHED if inside is NVLS else _EVERY,
     )
@@ -193,8 +131,8 @@ def _levels(collective: str, inner: split.Halves, outer: split.Halves) -> Algori
         "hier",
         partial(build, inner, outer),
         pieces=64,
-        rows=_nested,
-        summed=_in_two_pairs,
+        rows=costs.nested,
+        summed=costs.in_two_pairs,
         needs="tiers",
     )
 
@@ -207,27 +145,27 @@ def _build_of(collective: str, name: str) -> Callable[[Recipe], Schedule]:
 _HALVES = (RING, DIRECT, CIRCULANT)
 _Flat = tuple[str, str, Callable[[Recipe], Schedule], int, Callable[[int, int], float], str]
 _FLAT: tuple[_Flat, ...] = (  # collective, name and family, generator, pieces, rows, needs
-    ("allreduce", "both-ways", both_ways.allreduce, 1, _linear, ""),
-    ("allreduce", "recursive-doubling", doubling.recursive_doubling, 1, _halving, ""),
-    ("allreduce", "halving-doubling", doubling.halving_doubling, 1, _halving, ""),
-    ("allreduce", "swing", swing.allreduce, 1, _on_torus_log, "power of two"),
-    ("allreduce", "bucket", bucket.allreduce, 64, _on_torus, "grid"),
-    ("reduce_scatter", "both-ways", both_ways.reduce_scatter, 1, _linear, ""),
-    ("reduce_scatter", "recursive-halving", doubling.reduce_scatter, 1, _log, "power of two"),
-    ("reduce_scatter", "bucket", bucket.reduce_scatter, 64, _square, "grid"),
-    ("reduce_scatter", "neighbour", neighbour.reduce_scatter, 1, _square, "even"),
-    ("reduce_scatter", "pat", pat.reduce_scatter, 4, _square, ""),
-    ("allgather", "both-ways", both_ways.allgather, 1, _linear, ""),
-    ("allgather", "recursive-doubling", doubling.allgather, 1, _log, "power of two"),
-    ("allgather", "bucket", bucket.allgather, 64, _square, "grid"),
-    ("allgather", "neighbour", neighbour.allgather, 1, _square, "even"),
-    ("allgather", "pat", pat.allgather, 4, _square, ""),
+    ("allreduce", "both-ways", both_ways.allreduce, 1, costs.linear, ""),
+    ("allreduce", "recursive-doubling", doubling.recursive_doubling, 1, costs.halving, ""),
+    ("allreduce", "halving-doubling", doubling.halving_doubling, 1, costs.halving, ""),
+    ("allreduce", "swing", swing.allreduce, 1, costs.on_torus_log, "power of two"),
+    ("allreduce", "bucket", bucket.allreduce, 64, costs.on_torus, "grid"),
+    ("reduce_scatter", "both-ways", both_ways.reduce_scatter, 1, costs.linear, ""),
+    ("reduce_scatter", "recursive-halving", doubling.reduce_scatter, 1, costs.log, "power of two"),
+    ("reduce_scatter", "bucket", bucket.reduce_scatter, 64, costs.square, "grid"),
+    ("reduce_scatter", "neighbour", neighbour.reduce_scatter, 1, costs.square, "even"),
+    ("reduce_scatter", "pat", pat.reduce_scatter, 4, costs.square, ""),
+    ("allgather", "both-ways", both_ways.allgather, 1, costs.linear, ""),
+    ("allgather", "recursive-doubling", doubling.allgather, 1, costs.log, "power of two"),
+    ("allgather", "bucket", bucket.allgather, 64, costs.square, "grid"),
+    ("allgather", "neighbour", neighbour.allgather, 1, costs.square, "even"),
+    ("allgather", "pat", pat.allgather, 4, costs.square, ""),
 )
 _ON_LEVELS = ((DIRECT, DIRECT), (DIRECT, CIRCULANT), (CIRCULANT, CIRCULANT))
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", RING, "ring"),
-    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pieces=64, rows=_on_heads),
+    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pieces=64, rows=costs.on_heads),
     Algorithm("allreduce", "chain", "chain", trees.chain_allreduce, pieces=64),
     Algorithm("allreduce", "direct-oneshot", "direct", trees.oneshot_allreduce),
     _split("allreduce", DIRECT, "direct-twoshot"),
@@ -241,7 +179,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             partial(hierarchical.allreduce, i, None),
             pieces=64,
             two_level=True,
-            rows=_linear,
+            rows=costs.linear,
             switched=i is NVLS,
             protocols=_SWITCHED if i is NVLS else _EVERY,
         )
@@ -261,7 +199,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     *(_two_level("reduce_scatter", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(_split("allgather", h, h.name) for h in _HALVES),
     Algorithm(
-        "allgather", "dissemination", "dissemination", dissemination.dissemination, rows=_log
+        "allgather", "dissemination", "dissemination", dissemination.dissemination, rows=costs.log
     ),
     *(_two_level("allgather", i, b) for i in (DIRECT, RING) for b in _HALVES),
     *(
@@ -276,26 +214,34 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     *(
         Algorithm(name, kind, "forest", build, pieces=256, rows=rows, needs="forest")
         for name, kind, build, rows in (
-            ("allreduce", "forest", forest.allreduce, _square),
-            ("reduce_scatter", "forest", forest.reduce_scatter, _square),
-            ("allgather", "forest", forest.allgather, _square),
-            ("broadcast", "arborescences", forest.broadcast, _linear),
-            ("reduce", "arborescences", forest.reduce, _linear),
+            ("allreduce", "forest", forest.allreduce, costs.square),
+            ("reduce_scatter", "forest", forest.reduce_scatter, costs.square),
+            ("allgather", "forest", forest.allgather, costs.square),
+            ("broadcast", "arborescences", forest.broadcast, costs.linear),
+            ("reduce", "arborescences", forest.reduce, costs.linear),
         )
     ),
     *(
         Algorithm(name, "mix", "mix", partial(mix.mix, name, _build_of), needs="mix")
         for name in ("allreduce", "reduce_scatter", "allgather")
     ),
-    Algorithm("alltoall", "direct", "direct", alltoall.direct, summed=_in_pairs),
+    Algorithm("alltoall", "direct", "direct", alltoall.direct, summed=costs.in_pairs),
     Algorithm("alltoall", "pairwise", "pairwise", alltoall.pairwise),
-    Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=_cube),
+    Algorithm("alltoall", "ring", "ring", alltoall.ring, rows=costs.cube),
     *(
-        Algorithm("alltoall", name, "bruck", partial(alltoall.bruck, name, radix), rows=_halving)
+        Algorithm(
+            "alltoall", name, "bruck", partial(alltoall.bruck, name, radix), rows=costs.halving
+        )
         for name, radix in (("bruck", 2), ("bruck-4", 4), ("bruck-8", 8))
     ),
     Algorithm(
-        "alltoall", "grid", "grid", alltoall.grid, pieces=16, rows=_on_grid, summed=_in_two_pairs
+        "alltoall",
+        "grid",
+        "grid",
+        alltoall.grid,
+        pieces=16,
+        rows=costs.on_grid,
+        summed=costs.in_two_pairs,
     ),
     Algorithm(
         "alltoall",
@@ -304,8 +250,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         alltoall.hierarchical,
         pieces=64,
         two_level=True,
-        rows=_two_stage,
-        summed=_in_two_pairs,
+        rows=costs.two_stage,
+        summed=costs.in_two_pairs,
     ),
     Algorithm(
         "alltoall",
@@ -313,7 +259,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         "hier",
         alltoall.in_turn,
         two_level=True,
-        rows=_two_stage,
+        rows=costs.two_stage,
     ),
     Algorithm(
         "alltoall",
@@ -321,12 +267,12 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         "torus",
         alltoall_torus.torus,
         pieces=16,
-        rows=_torus_rows,
+        rows=costs.torus_rows,
         needs="grid",
     ),
     Algorithm("alltoall", "paths", "paths", paths.alltoall, pieces=64, needs="paths"),
     *(
-        Algorithm(name, kind, kind, partial(build, kind, shape), pieces=64, rows=_linear)
+        Algorithm(name, kind, kind, partial(build, kind, shape), pieces=64, rows=costs.linear)
         for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
         for kind, shape in (("ring", trees.chain_trees), ("tree", trees.double_trees))
     ),
@@ -336,7 +282,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             "direct-oneshot",
             "direct",
             partial(build, "direct-oneshot", trees.star_tree),
-            rows=_linear,
+            rows=costs.linear,
         )
         for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
     ),
@@ -350,7 +296,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             partial(build, between),
             pieces=64,
             two_level=True,
-            rows=_linear,
+            rows=costs.linear,
         )
         for name, build in (("broadcast", hierarchical.broadcast), ("reduce", hierarchical.reduce))
         for between in ("ring", "tree", "direct")
@@ -359,19 +305,19 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         Algorithm(name, kind, kind, partial(build, name), rows=rows)
         for name in ("gather", "scatter")
         for kind, build, rows in (
-            ("direct", rooted.direct, _linear),
-            ("ring", rooted.ring, _square),
-            ("tree", rooted.tree, _log),
+            ("direct", rooted.direct, costs.linear),
+            ("ring", rooted.ring, costs.square),
+            ("tree", rooted.tree, costs.log),
         )
     ),
     *(
         Algorithm(
-            name, "hier-direct-direct", "hier", build, pieces=64, two_level=True, rows=_linear
+            name, "hier-direct-direct", "hier", build, pieces=64, two_level=True, rows=costs.linear
         )
         for name, build in (("gather", hierarchical.gather), ("scatter", hierarchical.scatter))
     ),
     *(
-        Algorithm(name, "binomial", "binomial", build, rows=_linear)
+        Algorithm(name, "binomial", "binomial", build, rows=costs.linear)
         for name, build in (
             ("broadcast", binomial.broadcast),
             ("reduce", binomial.reduce),
@@ -379,10 +325,10 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             ("scatter", binomial.scatter),
         )
     ),
-    Algorithm("broadcast", "scatter-ring", "ring", binomial.ring_broadcast, rows=_linear),
-    Algorithm("reduce", "ring-gather", "ring", binomial.ring_reduce, rows=_linear),
+    Algorithm("broadcast", "scatter-ring", "ring", binomial.ring_broadcast, rows=costs.linear),
+    Algorithm("reduce", "ring-gather", "ring", binomial.ring_reduce, rows=costs.linear),
     *(
-        Algorithm(name, kind, "nvls", build, rows=_linear, switched=True, protocols=_SWITCHED)
+        Algorithm(name, kind, "nvls", build, rows=costs.linear, switched=True, protocols=_SWITCHED)
         for name, kind, build in (
             ("broadcast", "multicast", binomial.multicast),
             ("reduce", "nvls", binomial.switched_reduce),

@@ -73,8 +73,8 @@ class Recipe:
 
     What only some machines have, None elsewhere: grid : int32[d_0, d_1, ...], the ranks where they
     stand in a torus; tiers : int32[g_L, ..., g_1, g_0], the ranks by nested levels of the
-    machine, the outermost first (pods, nodes, ranks of a node); forest and paths, as synthesised; mix, the
-    algorithms that go well side by side.
+    machine, the outermost first (pods, nodes, ranks of a node); forest and paths, as synthesised;
+    mix, the algorithms that go well side by side.
     """
 
     n: int

@@ -134,10 +134,10 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def topology_from(arguments: argparse.Namespace) -> Topology:
-    """Return the topology the arguments name."""
+    """Return the topology the arguments name, without what --without takes away."""
     from ..topology import load
 
-    return load(
+    topology = load(
         arguments.topology,
         nodes=arguments.nodes,
         network=arguments.network,
@@ -149,3 +149,9 @@ def topology_from(arguments: argparse.Namespace) -> Topology:
         pxn=arguments.pxn,
         place=arguments.place,
     )
+    gone = getattr(arguments, "without", None)  # of rccl-plan alone
+    if gone:
+        from .plan_faults import degraded
+
+        return degraded(topology, gone)
+    return topology

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import plan_alltoallv, plan_barrier, plan_schedules, plan_sizes
+from . import plan_alltoallv, plan_barrier, plan_faults, plan_schedules, plan_sizes
 from .common import (
     OneLineParser,
     add_engine_argument,
@@ -77,12 +77,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--export", metavar="FILE", help="write the plan of the one --size as MSCCL XML"
     )
+    parser.add_argument(
+        "--limits",
+        choices=plan_schedules.LIMITS,
+        default="rccl",
+        help="whose reader must hold the --export: rccl (64 steps a thread block), msccl (256), "
+        "none",
+    )
+    parser.add_argument(
+        "--pieces", type=int, metavar="K", help="--export the algorithm in K pieces instead"
+    )
+    plan_faults.add_arguments(parser)
     plan_sizes.add_arguments(parser)
     plan_alltoallv.add_arguments(parser)
     add_engine_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--ranks", type=int, default=8, help="tree lines of so many ranks (8)")
-    parser.add_argument("--all", action="store_true", help="print long rings and trees whole")
+    parser.add_argument(
+        "--all", action="store_true", help="print rings and trees always, and whole"
+    )
     return parser
 
 
@@ -120,7 +133,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.export:
         if len(sizes) != 1:
             raise InvalidUsage("--export writes one plan: give one --size")
-        plan_schedules.export(plans[0], arguments.export)
+        plan_schedules.export(plans[0], arguments.export, arguments.limits, arguments.pieces)
     if arguments.json:
         _print_json(arguments, plans, planner, topology, customs)
     elif arguments.explain:
@@ -129,6 +142,9 @@ def _run(arguments: argparse.Namespace) -> int:
         if customs:
             print("\n".join(plan_schedules.lines(plans, planner, customs)))
         _print(arguments, plans, planner, topology, whole=not sizes)
+    if arguments.without and not arguments.json:
+        healthy = _planner(arguments, plan_faults.healthy(arguments), customs)
+        print("\n".join(plan_faults.compared(plan, healthy)[0] for plan in plans))
     return 0
 
 
@@ -167,6 +183,9 @@ def _print_json(
         one["schedules"] = plan_schedules.as_dicts(plan, customs)
     for one, plan in zip(told, plans) if arguments.explain else ():
         one["breakpoints"] = plan_sizes.as_dicts(planner, plan.collective, arguments.root)
+    if arguments.without:
+        healthy = _planner(arguments, plan_faults.healthy(arguments), customs)
+        told = [one | plan_faults.compared(p, healthy)[1] for one, p in zip(told, plans)]
     print(json.dumps(told, indent=1))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _MOST = 2048
-"""Ranks of an exchange that is planned: 4 million parts take half a minute and some GB."""
+"""Ranks of an exchange that is planned: 4 million parts take some seconds and a GB."""
 _WITHOUT = ("export", "schedule", "explain", "breakpoints", "compare", "tuner_csv", "policy",
             "verify")  # fmt: skip
 """Flags for plans of schedules, which an exchange of unequal parts has none of."""

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..planner import Plan, Planner
     from ..programs import Custom
 
-__all__ = ["as_dicts", "collective_of", "export", "lines", "named", "read"]
+__all__ = ["LIMITS", "as_dicts", "collective_of", "export", "lines", "named", "read"]
+
+
+LIMITS = ("rccl", "msccl", "none")
+"""Readers of MSCCL XML, from the one that holds least to none at all."""
+
+_TRIED = 12  # algorithms, besides the chosen one
 
 
 def named(given: list[str] | None, environment: Mapping[str, str], separator: str) -> list[str]:
@@ -110,10 +117,103 @@ def as_dicts(plan: Plan, customs: list[Custom]) -> list[dict[str, object]]:
     return found
 
 
-def export(plan: Plan, path: str) -> None:
-    """Write a plan's schedule as MSCCL XML. Raises FormatError where that cannot say it."""
-    from ..formats import msccl_xml
+def export(plan: Plan, path: str, limits: str = "rccl", pieces: int | None = None) -> None:
+    """Write a plan's schedule as MSCCL XML, for the reader `limits` names.
+
+    pieces: what to cut it into instead of what the plan says. Raises FormatError where MSCCL cannot
+    say it, or that reader not hold it; it names what would.
+    """
+    from ..errors import FormatError
     from .perf_files import write_whole
 
+    plan = plan if pieces is None else _cut(plan, pieces)
+    try:
+        text = _written(plan, limits)
+    except FormatError as error:
+        what = str(error).partition(": take another plan")[0]
+        raise FormatError(f"{what}: {_instead(plan, limits)}") from None
+    write_whole(path, text)
+
+
+def _written(plan: Plan, limits: str) -> str:
+    from ..formats import msccl_xml
+
     name = f"{plan.algorithm}_{plan.nranks}"
-    write_whole(path, msccl_xml(plan.schedule, name=name, protocol=plan.protocol))
+    held = None if limits == "none" else limits
+    return msccl_xml(plan.schedule, name=name, protocol=plan.protocol, limits=held)
+
+
+def _fits(plan: Plan, limits: str) -> bool:
+    from ..errors import FormatError
+
+    try:
+        _written(plan, limits)
+    except FormatError:
+        return False
+    return True
+
+
+def _cut(plan: Plan, pieces: int) -> Plan:
+    """Return the plan with its algorithm in so many pieces. Raises InvalidUsage."""
+    from ..algorithms import ALGORITHMS
+    from ..errors import InvalidUsage
+    from ..links import PROTOCOLS
+    from ..timing import profile
+
+    rows = [a for a in ALGORITHMS if (a.collective, a.name) == (plan.collective, plan.algorithm)]
+    most = rows[0].pieces if rows else 1
+    if not 1 <= pieces <= most or plan.algorithm == "mix":
+        raise InvalidUsage(f"--pieces {pieces}: {plan.algorithm} is cut into 1 to {most}"
+                           if plan.algorithm != "mix" else
+                           "--pieces: the parts of a mix have their own")  # fmt: skip
+    recipe = replace(plan.recipe, pieces=pieces, memo={})
+    schedule = rows[0].build(recipe)
+    found = profile(schedule, plan.profile.fabric)
+    seconds = float(found.seconds(plan.block, PROTOCOLS[plan.protocol], plan.channels))
+    return replace(plan, schedule=schedule, profile=found, recipe=recipe, pieces=pieces,
+                   nchannels=plan.channels or schedule.nchannels, time=seconds)  # fmt: skip
+
+
+def _instead(plan: Plan, limits: str) -> str:
+    """Return the best other plan that the reader holds, and which reader would hold this one."""
+    from ..units import format_time
+
+    found = [*_fewer(plan, limits), *_others_that_fit(plan, limits)]
+    told = []
+    if found:
+        other, flag = min(found, key=lambda one: one[0].time)
+        slower = other.time / plan.time - 1
+        told.append(f"{flag} fits: {format_time(other.time)}, {slower:+.1%}")
+    wider = [name for name in LIMITS[LIMITS.index(limits) + 1 :] if _fits(plan, name)]
+    if wider:
+        held = "is checked against no reader" if wider[0] == "none" else "holds it"
+        told.append(f"--limits {wider[0]} {held}")
+    return "; ".join(told) or "nothing else that was tried fits"
+
+
+def _fewer(plan: Plan, limits: str) -> Iterator[tuple[Plan, str]]:
+    """Yield the plan in as many pieces as the reader holds, and the flag that asks for it."""
+    pieces = plan.pieces // 2 if plan.algorithm != "mix" else 0
+    while pieces:
+        other = _cut(plan, pieces)
+        if _fits(other, limits):
+            yield other, f"--pieces {pieces}"
+            return
+        pieces //= 2
+
+
+def _others_that_fit(plan: Plan, limits: str) -> Iterator[tuple[Plan, str]]:
+    """Yield the fastest plan of another algorithm that the reader holds, and its flag."""
+    from ..errors import RcclError
+    from ..planner import Planner
+
+    names = dict.fromkeys(c.algorithm for c in plan.candidates if math.isfinite(c.seconds))
+    names.pop(plan.algorithm, None)
+    for name in list(names)[:_TRIED]:
+        try:
+            other = Planner(plan.profile.fabric, name).plan(plan.collective, plan.block, plan.root)
+        except RcclError:  # a file's schedule, or what is made only beside others
+            continue
+        if _fits(other, limits):
+            yield other, f"--algo {name}"
+            return

@@ -105,6 +105,13 @@ def _threads(plan: Plan) -> list[list[Action]]:
             if block.number != number:
                 raise node.error(f"id {block.number}: thread blocks count from 0 on, in order")
             found.append(block.actions())
+        for number, counts in gpu.barriers.items():
+            blocks = set[int]().union(*counts.values())
+            if set(counts) != {len(blocks)}:
+                raise gpu.node.error(
+                    f"barrier {number} is for {', '.join(map(str, counts))} thread blocks, but tb "
+                    f"{', '.join(map(str, sorted(blocks)))} use it"
+                )
     return found
 
 

@@ -24,9 +24,11 @@ _COPIES = ("copy", "get", "put", "pws", "pwsf", "ppkt", "rppkt", "cpkt", "tpkt",
 _REDUCES = ("re", "res", "rre", "rres", "repkt", "respkt", "recpkt", "recspkt")
 _SIGNALS, _WAITS = ("signal", "rlxsignal", "sem_release"), ("wait", "rlxwait", "sem_acquire")
 _GROUPS = ("glre", "glres", "gstore")
-_STANDS = ("nop", "flush", "start")
-_KNOWN = (*_COPIES, *_REDUCES, *_SIGNALS, *_WAITS, *_GROUPS, *_STANDS, "barrier", "pipeline")
+_STANDS = ("nop", "start")
+_ALONE = ("flush", "barrier", "pipeline")
+_KNOWN = (*_COPIES, *_REDUCES, *_SIGNALS, *_WAITS, *_GROUPS, *_STANDS, *_ALONE)
 _AWAIT = ("rppkt", "upkt")
+_PUTS = ("put", "pws", "pwsf", "ppkt", "rppkt")  # done by a port channel, if on one
 _PACKETS = ("ppkt", "rppkt", "cpkt", "tpkt")
 
 
@@ -107,6 +109,7 @@ class Gpu:
     groups: list[tuple[str, list[int]]] = field(default_factory=list)
     remote: list[tuple[int, str]] = field(default_factory=list)
     partner: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    barriers: dict[int, dict[int, set[int]]] = field(default_factory=dict)
 
     @staticmethod
     def of(node: Node, rank: int, ledger: Ledger, fine: int) -> Gpu:
@@ -195,6 +198,8 @@ class Block:
         if name == "pipeline":
             self.plan.notes.add("pipeline loops are followed once, for the whole chunk")
             return [action for inner in op.nodes("ops") for action in self.of(inner)]
+        if name == "flush":
+            return self._flush(op, where)
         if name == "barrier":
             return self._barrier(op, where)
         if name in _SIGNALS or name in _WAITS:
@@ -207,8 +212,9 @@ class Block:
         number, count = op.whole("barrier_id", 0, 1 << 16), op.whole("num_threadblocks", 1, 1 << 16)
         again = self.barriers[number] = self.barriers.get(number, 0) + 1
         queue = f"at barrier {number} of gpu {self.gpu.rank}"
+        self.gpu.barriers.setdefault(number, {}).setdefault(count, set()).add(self.number)
         return [
-            Action("signal", where, queue=queue),
+            Action("signal", where, queue=queue, count=count * again),
             Action("wait", where, queue=queue, count=count * again),
         ]
 
@@ -216,12 +222,50 @@ class Block:
         verb = "signal" if name in _SIGNALS else "wait"
         if name.startswith("sem_"):
             ids = op.numbers("semaphore_ids", 1 << 16)
-            return [Action(verb, where, queue=f"semaphore {k} of gpu {self.gpu.rank}") for k in ids]
+            at = [f"semaphore {k} of gpu {self.gpu.rank}" for k in ids]
+            return [Action(verb, where, queue=queue, counted=True) for queue in at]
+        relaxed = name.startswith("rlx") and op.text("channel_type") != "port"
+        if verb == "signal":
+            return [self._signal(op, k, where, relaxed) for k in op.numbers("channel_ids", 1 << 16)]
         kind = op.text("channel_type")
         return [
-            Action(verb, where, queue=self._semaphore(op, kind, k, verb == "wait"))
+            Action(verb, where, queue=self._semaphore(op, kind, k, True), relaxed=relaxed)
             for k in op.numbers("channel_ids", 1 << 16)
         ]
+
+    def _signal(self, op: Node, index: int, where: str, relaxed: bool = False) -> Action:
+        kind = op.text("channel_type")
+        queue = self._semaphore(op, kind, index, False)
+        lane = self._lane(op, index) if kind == "port" else None
+        return Action("signal", where, queue=queue, relaxed=relaxed, lane=lane)
+
+    def _lane(self, op: Node, index: int) -> str:
+        """Return who does what a port channel is given, while the thread block goes on."""
+        mine = self._entry(op, self.channels.get("port", []), index, "port channel")
+        return f"port channel {mine} of gpu {self.gpu.rank}"
+
+    def _lanes(self, op: Node, name: str, targets: list[tuple[Place, ...]]) -> list[str | None]:
+        """Return the lane of every target. A put that names no channel takes one to the target."""
+        if name not in _PUTS or op.value.get("channel_type") != "port":
+            return [None] * len(targets)
+        if op.has("channel_ids"):
+            ids = op.numbers("channel_ids", 1 << 16)
+            if len(ids) != len(targets):
+                raise op.error(f"channel_ids: one for each of {len(targets)} targets is expected")
+            return [self._lane(op, k) for k in ids]
+        mine, peers = self.channels.get("port", []), self.gpu.peers.get("port", [])
+        to = {peers[m]: k for k, m in reversed(list(enumerate(mine))) if m < len(peers)}
+        ranks = [target[0][0] for target in targets]
+        if not to.keys() >= set(ranks):
+            raise op.error(f"no port channel of its thread block leads to gpu {ranks[0]}")
+        return [self._lane(op, to[rank]) for rank in ranks]
+
+    def _flush(self, op: Node, where: str) -> list[Action]:
+        """Return the wait for all that port channels were given."""
+        if op.value.get("channel_type") != "port":
+            return [Action("stand", where)]
+        ids = op.numbers("channel_ids", 1 << 16)
+        return [Action("flush", where, lane=self._lane(op, k)) for k in ids]
 
     def _semaphore(self, op: Node, kind: str, index: int, here: bool) -> str:
         """Return the semaphore of a channel, at this gpu or at its peer."""
@@ -284,15 +328,15 @@ class Block:
         if [len(s) for s in sources] != [len(t) for t in targets] or not sources:
             raise op.error("src_buff and dst_buff do not pair up")
         found = [Action("await", where, src=s) for s in sources if name in _AWAIT]
-        for s, t in zip(sources, targets):
+        for s, t, lane in zip(sources, targets, self._lanes(op, name, targets)):
             packets = name in _PACKETS
-            found.append(Action("move", where, s, dst=t, channel=self.number, packets=packets))
+            found.append(
+                Action("move", where, s, dst=t, channel=self.number, packets=packets, lane=lane)
+            )
         if name in ("pws", "pwsf"):
-            kind = op.text("channel_type")
-            found += [
-                Action("signal", where, queue=self._semaphore(op, kind, k, False))
-                for k in op.numbers("channel_ids", 1 << 16)
-            ]
+            found += [self._signal(op, k, where) for k in op.numbers("channel_ids", 1 << 16)]
+        if name == "pwsf":
+            found += self._flush(op, where)
         return found
 
     def _reduces(self, op: Node, name: str, where: str) -> list[Action]:

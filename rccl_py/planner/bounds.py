@@ -1,14 +1,17 @@
 """Lower bounds: what no algorithm on this fabric can beat, and the cut that says so.
 
 Owns the time of a bound and its words; rates are those of rccl_py.planner.optimum, on the graph
-of rccl_py.fabric.graph, latencies those of rccl_py.planner.hops. A call takes the launch, the hops
-and messages it cannot do without, and what its size takes at the best rate:
+of rccl_py.fabric.graph, latencies those of rccl_py.planner.hops. A call takes the launch, and then
+whichever is longer, the hops and messages it cannot do without, or its bytes at the best rate and
+the hops they cannot hide:
 
-    seconds = launch + latency + size / rate
+    seconds = launch + max(latency, hops + size / rate)
 
-All three add up: engines charge hops and messages before a step's bytes move. Where
-switches add up and multicast, their share of a port (Fabric.multicast) counts: an allreduce inside
-one domain takes at every port min(2 (n - 1) / n, (1 + 1 / n) / multicast) of its size.
+Hops and bytes do not simply add up: while the farthest rank's bytes are on their way, those of
+others cross the cut. What they do add is the message that brings the last of them over (docs/
+bounds.md has the proof). Where switches add up and multicast, their share of a port
+(Fabric.multicast) counts: an allreduce inside one domain takes at every port
+min(2 (n - 1) / n, (1 + 1 / n) / multicast) of its size.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..fabric import Fabric
+from ..fabric import F64, Fabric
 from ..fabric.graph import Graph, graph_of
 from ..fabric.symmetry import Symmetry, symmetry
 from ..units import format_bandwidth
@@ -38,8 +41,10 @@ _ROOTED = {"broadcast": broadcast, "reduce": reduce_to, "gather": gather, "scatt
 class Bound:
     """seconds: no call of this size can be faster. cut: the set and links that say so.
 
-    launch, latency, links: the s it is the sum of. rate: B/s of algbw that `links` is for; exact:
-    whether schedules reach that rate (else it is the best bound known).
+    launch, latency, links: s of a call of nothing, of the hops and messages of a call of one byte,
+    and of its size at the best rate. hops: s of latency that no byte hides, so that seconds =
+    launch + max(latency, hops + links). rate: B/s of algbw that `links` is for; exact: whether
+    schedules reach that rate (else it is the best bound known).
     """
 
     seconds: float
@@ -49,6 +54,7 @@ class Bound:
     links: float = 0.0
     rate: float = np.inf
     exact: bool = True
+    hops: float = 0.0
 
 
 class Cuts:
@@ -82,6 +88,23 @@ class Cuts:
         if key not in self._words:
             self._words[key] = words(self.optimum(*key), self.fabric)
         return self._words[key]
+
+    def unhidden(self, collective: str, root: int, size: float) -> float:
+        """Return the s of latency that the bytes of a call of `size` cannot hide."""
+        found, inside = self.optimum(collective, root), None
+        if found.inside is not None and not (collective == "allreduce" and self.fabric.multicast):
+            inside = found.inside[found.graph.rank]
+        first = self.hops.across(collective, root, inside)
+        far = self.hops.far(collective, root, size, *self.ports)
+        return max(first, far - size / found.rate)
+
+    @cached_property
+    def ports(self) -> tuple[F64, F64]:
+        """B/s that leave each rank, and that enter it: float64[nranks] each."""
+        graph = self.graph
+        out, into = (np.bincount(end, weights=graph.capacity, minlength=graph.nvertices)[graph.rank]
+                     for end in (graph.tail, graph.head))  # fmt: skip
+        return np.asarray(out, dtype=np.float64), np.asarray(into, dtype=np.float64)
 
     def _found(self, collective: str, root: int) -> Optimum:
         graph, closed = self.graph, self.fabric.nranks > _CLOSED
@@ -150,4 +173,6 @@ def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: 
     text = f"latency: {hops}"
     if links > latency:
         text = f"{cuts.words(collective, root)}: {_amount(found, size)}"
-    return Bound(launch + latency + links, text, launch, latency, links, found.rate, found.exact)
+    beside = cuts.unhidden(collective, root, size)
+    seconds = launch + max(latency, beside + links)
+    return Bound(seconds, text, launch, latency, links, found.rate, found.exact, beside)

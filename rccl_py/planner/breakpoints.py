@@ -6,9 +6,10 @@ what they take for nothing at all: a larger call may go on to an option of highe
 back, so a row that was left is not taken again. Where going back would be faster by no more than
 1% (NOISE) it is left alone; where it is more than that, the row says so.
 
-    8 B      tree/LL            5.1 us + 12 GB/s
-    64 KB    direct/LL          7.3 us + 180 GB/s
-    4 MB     direct/Simple     12.0 us + 310 GB/s
+    from       to                       time at both
+    8 B        64 KB   tree/LL          5.1 us    10.6 us
+    64 KB      4 MB    direct/LL       10.6 us    31.0 us
+    4 MB       16 GB   direct/Simple   31.0 us    51.9 ms
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from ..fabric import F64
 from ..links import PROTOCOLS
-from ..units import format_bandwidth, format_time
+from ..units import format_time
 from .ranking import Option
 
 __all__ = ["NOISE", "Range", "about", "breakpoint_lines", "ranges", "sizes_between"]
@@ -37,6 +38,8 @@ class Range:
 
     latency: s for next to nothing; rate: B/s of size that each further byte costs at the upper end.
     loses: the most a size of the range takes longer than by its fastest option, as a part of it.
+    first, last: s of a call of lo and of hi bytes, by the estimate, as Planner.plan says them: more
+    than latency + size / rate, since windows fill and blocks are copied out.
     """
 
     lo: float
@@ -47,6 +50,8 @@ class Range:
     latency: float
     rate: float
     loses: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
 
     def __str__(self) -> str:
         cut = f", {self.pieces} pieces" if self.pieces > 1 else ""
@@ -133,7 +138,8 @@ def _told(lines: list[_Line], taken: list[int], sizes: F64, blocks: int) -> Iter
         slope = top - line.at(end / blocks / 2)
         rate = end / 2 / slope if slope > 0 else np.inf
         yield Range(start, end, line.option.algorithm.name, line.protocol, line.option.pieces,
-                    line.at(0.0), rate, lost if lost > NOISE else 0.0)  # fmt: skip
+                    line.at(0.0), rate, lost if lost > NOISE else 0.0,
+                    line.at(start / blocks), top)  # fmt: skip
         start = cross
 
 
@@ -158,13 +164,14 @@ def about(size: float) -> str:
 
 
 def breakpoint_lines(found: Sequence[Range]) -> Iterator[str]:
-    """Yield the table: from which size on what is done, and what that costs."""
-    yield f"# {'from':>10} {'to':>10}  {'algorithm':<24} {'proto':<7} {'pieces':>6}  time"
+    """Yield the table: from which size on what is done, and what that takes, first and last."""
+    yield (
+        f"# {'from':>10} {'to':>10}  {'algorithm':<24} {'proto':<7} {'pieces':>6}"
+        f" {'at from':>10} {'at to':>10}"
+    )
     for r in found:
-        said = f"{format_time(r.latency)} + size / {format_bandwidth(r.rate)}"
-        if r.loses:
-            said += f"; up to {r.loses:.1%} slower than changing back"
+        said = f"; up to {r.loses:.1%} slower than changing back" if r.loses else ""
         yield (
-            f"  {about(r.lo):>10} {about(r.hi):>10}  {r.algorithm:<24} "
-            f"{r.protocol:<7} {r.pieces:>6}  {said}"
+            f"  {about(r.lo):>10} {about(r.hi):>10}  {r.algorithm:<24} {r.protocol:<7} "
+            f"{r.pieces:>6} {format_time(r.first):>10} {format_time(r.last):>10}{said}"
         )

@@ -6,6 +6,7 @@ Owns the wording. Ring and tree lines are those of RCCL's INFO log (``Channel 00
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
@@ -111,8 +112,8 @@ def _optimum(plan: Plan) -> str:
     )
     if plan.collective == "allreduce" and plan.profile.fabric.multicast:
         several = len(np.unique(plan.profile.fabric.node)) > 1
-        how = "at the full rate of their ports" if several else "at the rate measured"
-        text += f"; it takes for granted that switches add up, {how}"
+        how = "add up at the full rate of their ports" if several else "add up"
+        text += f", if its switches {how}"
     return text
 
 
@@ -126,14 +127,23 @@ def _alternatives(plan: Plan, room: int) -> list[str]:
     lines = [f"{'alternatives':<38}{heads if engine else ''}".rstrip()]
     shown = sorted(others, key=lambda c: c.checked if plan.engine == c.engine else np.inf)
     names = [f"{c.algorithm}/{c.protocol}" for c in plan.candidates]
-    for number, candidate in enumerate(shown):
-        told = _alternative(candidate, names, engine)
-        left = len(shown) - number - 1
-        if number == _SHOWN or len(lines) + len(told) + (left > 0) > room:
-            lines.append(f"  and {left + 1} more (without --explain: all)")
+    alike = Counter(_alike(c) for c in shown)
+    firsts = list({_alike(c): c for c in reversed(shown)}.values())[::-1]
+    left = len(others)
+    for number, candidate in enumerate(firsts):
+        told = _alternative(candidate, names, engine, alike[_alike(candidate)] - 1)
+        after = left - alike[_alike(candidate)]
+        if number == _SHOWN or len(lines) + len(told) + (after > 0) > room:
+            lines.append(f"  and {left} more (without --explain: all)")
             break
-        lines += told
+        lines, left = lines + told, after
     return lines
+
+
+def _alike(candidate: Candidate) -> tuple[str, ...]:
+    """Return what candidates share that are told of in one line."""
+    times = f"{candidate.seconds:.6e}", f"{candidate.checked:.6e}"
+    return *times, candidate.protocol, candidate.reason
 
 
 def _told(what: str, text: str, most: int = 1) -> list[str]:
@@ -148,8 +158,8 @@ def _told(what: str, text: str, most: int = 1) -> list[str]:
     return [f"{what if k == 0 else '':<12}  {row}" for k, row in enumerate(rows)]
 
 
-def _alternative(candidate: Candidate, names: Sequence[str], engine: str) -> list[str]:
-    """Return an alternative in a line, or two where the reason is long."""
+def _alternative(candidate: Candidate, names: Sequence[str], engine: str, more: int) -> list[str]:
+    """Return an alternative, and how many more are like it, in a line or two."""
     named = f"{candidate.algorithm}/{candidate.protocol}".rstrip("/")
     if names.count(named) > 1 or named == names[0]:
         named += f" ({candidate.pieces} pieces)"
@@ -157,7 +167,7 @@ def _alternative(candidate: Candidate, names: Sequence[str], engine: str) -> lis
     took = "".join(f" {format_time(t) if np.isfinite(t) else '-':>10} " for t in times)
     head = f"  {named:<36}{took} "
     rows = wrap(
-        candidate.reason,
+        candidate.reason + (f"; {more} more alike" if more else ""),
         _WIDE - len(head),
         max_lines=2,
         placeholder=" ...",

@@ -10,6 +10,10 @@ Owns three bounds, of which the largest counts, under the protocol where that is
   summation in the LogP model", 1993), with the least L and m of any pair
 
 Where switches multicast, one message may reach many ranks: then none is counted.
+
+And two of what a call's bytes cannot hide: the last byte over a cut comes by a message between its
+sides (`across`), and the last byte of what one rank has for another over all hops of its way
+(`far`).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy as np
+import numpy.typing as npt
 
 from ..fabric import F64, Fabric, expand
 from ..schedule import I32
@@ -25,10 +30,13 @@ from ..units import format_time
 
 __all__ = ["Hops", "spread_to"]
 
+Bools = npt.NDArray[np.bool_]
+
 _PAIRS = 64  # ranks up to which all latencies are looked at
 _HOPS = 64  # accelerators of a node whose hops are looked at
 _MOST = 4096  # ranks that are counted: more would take longer still
 
+_WHOLE = ("broadcast", "reduce", "allreduce")  # all of the size goes from rank to rank
 _TO_ROOT = ("reduce", "gather")  # their senders need not wait for one another
 _ROOTED = ("broadcast", "scatter", *_TO_ROOT)
 
@@ -59,6 +67,55 @@ class Hops:
         if key not in self._known:
             self._known[key] = self._found(*key)
         return self._known[key]
+
+    def across(self, collective: str, root: int, inside: Bools | None = None) -> float:
+        """Return the least s of latency that the last byte over a cut takes besides.
+
+        inside: bool[nranks], one side of it, None: no one cut is known, so any two ranks'. A root's
+        bytes must first come to the cut, or from there to the root.
+        """
+        n, (near, far, message) = self.fabric.nranks, self._single
+        least = near if far is None else np.minimum(near, far)
+        if inside is None or inside.all() or not inside.any():
+            return float((least + message).min())
+        if n > _PAIRS:
+            node = self.fabric.node
+            apart = far is not None and len(np.unique(node[inside])) + len(
+                np.unique(node[~inside])
+            ) == len(np.unique(node))
+            return float(((far if apart and far is not None else least) + message).min())
+        ways = self._distances
+        if collective not in _ROOTED:
+            return float(ways[:, inside[:, None] != inside].min())
+        others = inside != inside[root]
+        return float((ways[:, others, root] if collective in _TO_ROOT
+                      else ways[:, root, others]).min())  # fmt: skip
+
+    def far(self, collective: str, root: int, size: float, out: F64, into: F64) -> float:
+        """Return the least s until every rank has what each other has for it, of `size` bytes; 0
+        on machines too large to look at each pair.
+
+        out, into: B/s that leave and enter each rank, float64[nranks]. Every byte from a to b takes
+        a's and b's links, and all latency of the quickest way from a to b besides.
+        """
+        n = self.fabric.nranks
+        if n > _PAIRS:
+            return 0.0
+        ways, each = self._distances, size if collective in _WHOLE else size / n
+        narrow = np.minimum(out[:, None], into)
+        if collective in _ROOTED:
+            at = np.index_exp[:, [root]] if collective in _TO_ROOT else np.index_exp[[root]]
+            every = slice(None), *at
+            ways, narrow = ways[every], narrow[at]
+        apart = ways[0] > -1.0
+        if collective not in _ROOTED:
+            np.fill_diagonal(apart, val=False)
+        elif collective in _TO_ROOT:
+            apart[root] = False
+        else:
+            apart[:, root] = False
+        whole = ways[:, apart] + each / narrow[apart]
+        return float(whole.max(axis=1).min()) if whole.size else 0.0
 
     def _found(self, collective: str, root: int) -> tuple[float, str]:
         n, (near, far, message) = self.fabric.nranks, self._single

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..algorithms import Algorithm, Part, Recipe
+from ..algorithms import Algorithm, Part, Recipe, algorithms_of
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..schedule import Outline, Phase
@@ -25,15 +25,17 @@ from .plan import Candidate
 from .ranking import Option, Timed
 from .repeat import Told, in_pieces, told
 
-__all__ = ["Made", "Offers", "Priced"]
+__all__ = ["Made", "Offers", "Priced", "nothing_left", "without_tail"]
 
 Made = tuple[Algorithm, str, Callable[[int], Recipe]]
 """An algorithm made for the machine: its row, a name of its own, the recipe by pieces."""
 
 _SMALL = 64  # ranks of a machine on which a schedule of
 _FEW = 1 << 12  # rows is built rather than thought about
+_WALKED = 128  # ranks on which losers of few rows are tried in several pieces too
+_MANY = 1 << 14  # rows that take 10 ms or less to build and route: more have to save something
 _HARDLY = ((4096, 0.10), (256, 0.06), (0, 0.03))
-"""(more ranks than, part of the time): what one of many rows has to save to be built."""
+"""(more ranks than, part of the time): what one of more rows than _MANY has to save to be built."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +144,7 @@ class Offers:
         if self._is_small(algorithm):
             return False
         hardly = next(part for ranks, part in _HARDLY if self.fabric.nranks > ranks)
-        return floor.seconds > best * (1 - hardly * (self._rows(algorithm) > _FEW))
+        return floor.seconds > best * (1 - hardly * (self._rows(algorithm) > _MANY))
 
     def _one(self, row: Algorithm, name: str, recipe_of: Callable[[int], Recipe]) -> Option:
         """Return an algorithm's option of one piece. name: what it is known by here."""
@@ -266,10 +268,14 @@ class _Search:
         The time falls and then rises with the number of pieces; those that cannot win are passed.
         """
         tried, seen = self._tried(w.name), dict[int, float]()
+        row = self.offers.built[w.name].one.algorithm
+        # What is cheap is walked though it loses: its time is its own, not that of one piece.
+        few = self.offers.fabric.nranks <= _WALKED and self.offers._rows(row) <= _FEW
+        anyway = w.name in self.always or few
         hopeful = [
             i
             for i, k in enumerate(tried)
-            if self._least(w.name, k, [protocol]) <= self.best or w.name in self.always
+            if anyway or self._least(w.name, k, [protocol]) <= self.best
         ]
         if not hopeful:
             return
@@ -291,6 +297,13 @@ class _Search:
                 at += way
 
 
+def without_tail(entry: Timed, block: float) -> float:
+    """Return the s of an option but for what follows its last step: windows and copying out."""
+    seconds, _, option, protocol = entry
+    made, slot = option.profile, block / option.profile.chunks
+    return seconds - float(made.tail(slot, made.wire(slot, PROTOCOLS[protocol])))
+
+
 def _unbuilt(floor: Floor, best: float) -> str:
     """Return why an algorithm was not built."""
     slower = floor.seconds / best - 1
@@ -298,3 +311,25 @@ def _unbuilt(floor: Floor, best: float) -> str:
         return f"at best {-slower:.1%} less, not built for that: {floor.why}"
     more = f"+{slower:.1%}" if slower < 0.1 else f"+{slower:.0%}"
     return f"at least {more}, so not built: {floor.why}, {format_time(floor.seconds)} at best"
+
+
+def nothing_left(
+    fabric: Fabric,
+    collective: str,
+    unfit: Sequence[Candidate],
+    protocols: Sequence[str],
+    algo: str | None,
+    proto: str | None,
+) -> str:
+    """Return what is said where restrictions leave nothing. protocols: those that are left."""
+    what = f"NCCL_ALGO={algo!r}" if protocols else f"NCCL_PROTO={proto!r}"
+    if not protocols and algo is not None:
+        what = f"NCCL_ALGO={algo!r} with {what}"
+    if protocols and algo is None:
+        what = f"the size of this machine ({fabric.nranks} ranks)"
+    why = "; ".join(f"{c.algorithm}: {c.reason}" for c in unfit)
+    exists = ", ".join([a.name for a in algorithms_of(collective)] if protocols else PROTOCOLS)
+    return (
+        f"{collective} on {fabric.name}: {what} leaves nothing to choose from"
+        f"{' (' + why + ')' if why else ''}; there are {exists}"
+    )

@@ -30,6 +30,7 @@ __all__ = ["ENGINES", "Candidate", "Plan", "reason_lost"]
 ENGINES = {"estimate": "the estimate", "simulate": "the simulation", "clock": "the clock"}
 """What engines are called in sentences."""
 
+_TURNS = 1.5  # times the busiest link's seconds, beyond which links take turns
 _BOUNDS = (("latency", "hops"), ("link", "links"), ("memory", "memory"), ("channels", "channels"))
 
 
@@ -158,13 +159,15 @@ class Plan:
         if most != "links" or line.busiest is None:
             return f"{most} of the busiest rank: {format_time(took)}, {share}"
         name = self.profile.fabric.link_name(line.busiest)
+        if self._in_turn:
+            return f"links in turn, {name} {format_time(line.busy)}: {format_time(took)}, {share}"
         return f"{name}: busy {format_time(line.busy)}, {share}"
 
     @property
     def rest(self) -> str:
         """What the bottleneck leaves of the call: ``"copying out 12%, hops 1%"``; to 100%."""
         others = {name: part for name, part in self.shares.items() if name != self._most}
-        if self._most == "links":
+        if self._most == "links" and not self._in_turn:
             over = self.shares["links"] - self._main
             others["other links"] = max(over, 0.0)
             if over < 0:  # it is busy while something else takes longer, too
@@ -178,10 +181,16 @@ class Plan:
         return max(self.shares, key=lambda name: self.shares[name])
 
     @property
+    def _in_turn(self) -> bool:
+        """Whether links that limit the call take turns, so that no single one does."""
+        line = self.timeline
+        return line.busiest is None or line.waits("link") > _TURNS * line.busy
+
+    @property
     def _main(self) -> float:
         """The part of the call that the bottleneck accounts for."""
         line = self.timeline
-        if self._most == "links" and line.busiest is not None:
+        if self._most == "links" and not self._in_turn:
             return line.busy / line.seconds
         return self.shares[self._most]
 
@@ -340,7 +349,7 @@ def reason_lost(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
     """Return what costs the loser most more than the winner: hops, links, memory or its tail."""
     slow = loser.seconds / winner.seconds - 1
     if slow < 0.0005:
-        return "as fast; an equal that is listed earlier is taken"
+        return "as fast; listed later"
     more = {b: loser.waits(b) - winner.waits(b) for b in ("latency", "link", "memory")}
     more["tail"] = loser.tail - winner.tail
     most = max(more, key=lambda name: more[name])
@@ -353,7 +362,7 @@ def reason_lost(winner: Timeline, loser: Timeline, fabric: Fabric) -> str:
     if most == "memory" or loser.busiest is None:
         return text + f"{format_time(loser.waits('memory'))} of memory"
     name, waited = fabric.link_name(loser.busiest), loser.waits("link")
-    if waited > 1.5 * loser.busy:
+    if waited > _TURNS * loser.busy:
         busy = format_time(loser.busy)
-        return text + f"{format_time(waited)} of links in turn, the busiest {busy} ({name})"
+        return text + f"{format_time(waited)} of links in turn, {name} {busy} of it"
     return text + f"{name} busy {format_time(loser.busy)}"

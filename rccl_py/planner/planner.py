@@ -9,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from ..algorithms import Algorithm, Recipe, algorithms_of
-from ..algorithms.shapes import double_binary_tree, two_level_trees
 from ..arguments import finite, text, whole
-from ..collectives import COLLECTIVES
+from ..collectives import COLLECTIVES, collective_named
 from ..errors import InvalidArgument, InvalidUsage
 from ..fabric import Fabric
-from ..links import PROTOCOLS
 from ..schedule import I32
 from ..timing import Loads
 from ..units import LARGEST
-from .bounds import Cuts, find_cuts, lower_bound
+from .bounds import Bound, Cuts, find_cuts, lower_bound
 from .breakpoints import Range, ranges, sizes_between
 from .floors import Machine
 from .given import AnySchedule, Given
-from .offers import Made, Offers
+from .offers import Made, Offers, nothing_left, without_tail
 from .plan import Candidate, Plan
 from .policies import Figures, Policy, policy_named
 from .ranking import Choice, Timed
@@ -34,6 +33,7 @@ from .restrict import allowed_algorithms, allowed_protocols
 from .rings import Rings, find_rings
 from .shape import Shape, nodes_of, shape_of
 from .synthesis import Synthesis
+from .trees import find_trees
 from .verify import verified
 from .volumes import Places
 
@@ -58,8 +58,8 @@ class Planner:
     rings or trees that are used side by side. policy: a library whose choices are taken instead of
     the fastest ("nccl-2.30", "csv:FILE", ...; docs/policies.md). custom: schedules from outside the
     registry (docs/custom.md), candidates like all others; custom_first: taken wherever they fit.
-    synthesise: whether algorithms are made for this machine where the others leave more than 3% of
-    the optimum: "auto" (few ranks, a second or so), "always" or True, "never" or False. cache: the
+    synthesise: whether algorithms are made for this machine: "auto" (up to 16 ranks; up to 64 where
+    the others leave more than 10% of large calls), "always" or True, "never" or False. cache: the
     folder in which trees are kept, or what returns it. verify: simulate the first four before one
     is taken. always: algorithms that are timed on large machines too where they cannot win.
     """
@@ -103,6 +103,7 @@ class Planner:
         if self.policy is not None:
             self.figures(self.policy)
         self._known: dict[tuple[str, int], tuple[Offers, list[Candidate]]] = {}
+        self._started: dict[tuple[str, int], bool] = {}
         for name in COLLECTIVES:  # an unknown token is an error now, not at the first call
             allowed_algorithms(algo, name)
             allowed_protocols(proto, name)
@@ -152,22 +153,8 @@ class Planner:
     @cached_property
     def trees(self) -> I32:
         """Parents of the allreduce trees: over the nodes, a pair a local rank; else one pair."""
-        return self._all_trees()[: self._channels]
-
-    def _all_trees(self) -> I32:
-        nodes, n = self.nodes, self.fabric.nranks
-        if nodes is not None and len(nodes) > 1:
-            heads = np.arange(nodes.shape[1])
-            return two_level_trees(nodes, heads, n, self.rings.local_orders)
-        pair = double_binary_tree(n)
-        if n < 3 or len(self.rings.local_orders) < 2:
-            return pair
-        # On a mesh one pair leaves most links idle: every rotation of it uses others.
-        turned = [
-            np.where(np.roll(pair, k, axis=1) < 0, -1, (np.roll(pair, k, axis=1) + k) % n)
-            for k in range(n)
-        ]
-        return np.concatenate(turned).astype(np.int32)
+        found = find_trees(self.fabric.nranks, self.nodes, self.rings.local_orders)
+        return found[: self._channels]
 
     def recipe(self, root: int = 0, pieces: int = 1) -> Recipe:
         """Return what this fabric tells a generator."""
@@ -256,6 +243,7 @@ class Planner:
 
     def plan_by(self, policy: Policy | None, collective: str, block: float, root: int = 0) -> Plan:
         """Return the plan by another policy than this planner's; None: the fastest."""
+        collective = collective_named(collective).name
         root = whole(root, f"{collective}: root", 0, self.fabric.nranks - 1)
         block = finite(block, f"{collective}: bytes of a block", -1.0, float(LARGEST))
         key = collective, block, root, "" if policy is None else policy.name
@@ -272,13 +260,13 @@ class Planner:
         if self._verify and choice.follows is None:
             choice, decided = verified(choice, self.fabric)
         seconds, _, best, protocol = choice.taken
-        size = spec.size(block, n)
+        bound = self._bound(collective, block, root)
         return Plan(
             collective,
             n,
             root,
             block,
-            size,
+            spec.size(block, n),
             best.algorithm.name,
             protocol,
             choice.channels or best.schedule.nchannels,
@@ -286,13 +274,23 @@ class Planner:
             seconds,
             best.schedule,
             self._candidates(choice, others),
-            lower_bound(self.fabric, self.cuts, collective, size, root),
+            bound,
             best.profile,
             best.recipe or self.recipe(root, best.pieces),
             choice.channels,
             "" if policy is None else policy.name,
             decided,
+            self._hint(choice, bound, root),
         )
+
+    def _hint(self, choice: Choice, bound: Bound, root: int) -> str:
+        """Return what might find a faster way, where little was looked for and much is left."""
+        if choice.follows is not None:
+            return ""
+        asked = self._started.get((choice.collective, root), False)
+        rows = self._may_be_made(choice.collective)
+        left = (a.needs for a in rows if not asked or self._synthesis.why_not(a.needs))
+        return self._synthesis.hint(left, bound, without_tail(choice.taken, choice.block))
 
     def _candidates(self, choice: Choice, others: list[Candidate]) -> tuple[Candidate, ...]:
         """Return the candidates that were timed, and then the others, each algorithm once."""
@@ -312,43 +310,61 @@ class Planner:
         offers, unfit = self._offers(collective, root if spec.rooted else 0)
         protocols = allowed_protocols(self._proto, collective)
         if not protocols or not (offers.algorithms or self._synthesised(collective)):
-            self._nothing_left(collective, unfit, protocols)
+            self._refuse(collective, unfit, protocols)
         pick = None
         if policy is not None:
             pick = policy.pick(self.figures(policy), collective, spec.size(block, n))
         always = self._always if pick is None else pick.stand_ins
         if self._synthesis.mode == "always" and self.fabric.nranks <= _MIXED:
             always = (*always, "direct")  # slow alone, but it uses NICs that others leave idle
-        more = partial(self._made, collective, block, root)
+        more = partial(self._made, collective, root)
         priced = offers.priced(block, protocols, always, more)
         if not priced.timed:
             by = {a.name: f"only by {', '.join(a.protocols)}" for a in offers.algorithms}
             unfit = [*unfit, *(Candidate(name, "", 0, 0, np.inf, by[name]) for name in by)]
-            self._nothing_left(collective, unfit, [])
+            self._refuse(collective, unfit, [])
         timed, left = self._given.priced(collective, block, root, protocols)
         choice = Choice(self.fabric.name, collective, block, [*priced.timed, *timed])
         if policy is not None and pick is not None:
             choice = choice.following(policy.name, pick, self._channels)
         return self._given.chosen(choice, timed), [*left, *priced.left_out, *unfit]
 
-    def _synthesised(self, collective: str) -> list[Algorithm]:
-        """Return the rows of what may be synthesised for a collective here."""
+    def _may_be_made(self, collective: str) -> list[Algorithm]:
+        """Return the rows of a collective whose recipes synthesis finds."""
         allowed = set(allowed_algorithms(self._algo, collective))
-        rows = (a for a in algorithms_of(collective) if a.needs in ("forest", "paths"))
-        return [a for a in rows if a.name in allowed and not self._synthesis.why_not(a.needs)]
+        rows = algorithms_of(collective)
+        return [a for a in rows if a.name in allowed and a.needs in ("forest", "paths")]
 
-    def _made(self, collective: str, block: float, root: int, best: Timed | None) -> list[Made]:
-        """Return what is synthesised for a call of which the registry's best is `best`."""
+    def _synthesised(self, collective: str) -> list[Algorithm]:
+        """Return the rows of what may be synthesised for a collective here, in this mode."""
+        rows = self._may_be_made(collective)
+        return [a for a in rows if not self._synthesis.why_not(a.needs)]
+
+    def _made(self, collective: str, root: int, best: Timed | None) -> list[Made]:
+        """Return what is synthesised for a collective, of which `best` is the registry's best."""
         rows = self._synthesised(collective)
-        if rows and best is not None:
-            size = COLLECTIVES[collective].size(block, self.fabric.nranks)
-            bound = lower_bound(self.fabric, self.cuts, collective, size, root)
-            seconds, _, option, by = best
-            slot = block / option.profile.chunks
-            tail = float(option.profile.tail(slot, option.profile.wire(slot, PROTOCOLS[by])))
-            if not self._synthesis.is_worth(bound, seconds - tail):
-                return []
+        if not rows or (best is not None and not self._starts(collective, root)):
+            return []
         return list(self._synthesis.found(rows, self.recipe(root)))
+
+    def _bound(self, collective: str, block: float, root: int) -> Bound:
+        size = COLLECTIVES[collective].size(block, self.fabric.nranks)
+        return lower_bound(self.fabric, self.cuts, collective, size, root)
+
+    def _starts(self, collective: str, root: int) -> bool:
+        """Return whether algorithms are made for a collective: it shows in one large call."""
+        spec, key = COLLECTIVES[collective], (collective, root)
+        if key not in self._started:
+            size = self._synthesis.reference(self._bound(collective, 1.0, root))
+            self._started[key] = size is None
+            if size is not None:
+                block = size / max(spec.blocks(self.fabric.nranks))
+                offers, _ = self._offers(collective, root if spec.rooted else 0)
+                priced = offers.priced(block, allowed_protocols(self._proto, collective))
+                best = min(priced.timed, key=lambda t: t[:2])
+                bound = self._bound(collective, block, root)
+                self._started[key] = self._synthesis.pays(bound, without_tail(best, block))
+        return self._started[key]
 
     def breakpoints(
         self, collective: str, lo: float = 8, hi: float = 16 << 30, root: int = 0
@@ -359,6 +375,7 @@ class Planner:
 
         Raises InvalidArgument where lo is not above 0 or hi not above lo.
         """
+        collective = collective_named(collective).name
         root = whole(root, f"{collective}: root", 0, self.fabric.nranks - 1)
         lo = finite(lo, f"{collective}: lowest bytes", 0.0, float(LARGEST))
         hi = finite(hi, f"{collective}: highest bytes", lo, float(LARGEST))
@@ -375,19 +392,6 @@ class Planner:
             self._figures[policy.name] = policy.figures(self.fabric)
         return self._figures[policy.name]
 
-    def _nothing_left(self, collective: str, unfit: list[Candidate], protocols: list[str]) -> None:
-        what = f"NCCL_ALGO={self._algo!r}" if protocols else f"NCCL_PROTO={self._proto!r}"
-        if not protocols and self._algo is not None:
-            what = f"NCCL_ALGO={self._algo!r} with {what}"
-        if protocols and self._algo is None:
-            what = f"the size of this machine ({self.fabric.nranks} ranks)"
-        why = "; ".join(f"{c.algorithm}: {c.reason}" for c in unfit)
-        exists = (
-            ", ".join(a.name for a in algorithms_of(collective))
-            if protocols
-            else ", ".join(PROTOCOLS)
-        )
-        raise InvalidUsage(
-            f"{collective} on {self.fabric.name}: {what} leaves nothing to choose from"
-            f"{' (' + why + ')' if why else ''}; there are {exists}"
-        )
+    def _refuse(self, collective: str, unfit: list[Candidate], protocols: list[str]) -> NoReturn:
+        left = nothing_left(self.fabric, collective, unfit, protocols, self._algo, self._proto)
+        raise InvalidUsage(left)

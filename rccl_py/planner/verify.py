@@ -68,12 +68,15 @@ def _alone(choice: Choice) -> str:
 
 
 def _names(first: list[Timed]) -> list[str]:
-    """Return what to call options: by pieces, then by number, where several are called alike."""
+    """Return what to call options: by pieces where several are called alike, or "another"."""
     names = [f"{t[2].algorithm.name}/{t[3]}" for t in first]
     pieces = [f"{name} ({t[2].pieces} pieces)" for name, t in zip(names, first)]
-    names = [p if names.count(n) > 1 else n for n, p in zip(names, pieces)]
-    return [f"{n} #{names[: k + 1].count(n)}" if names.count(n) > 1 else n
-            for k, n in enumerate(names)]  # fmt: skip
+    told = []
+    for k, (name, piece) in enumerate(zip(names, pieces)):
+        again = name in names[:k]
+        several = names.count(name) > 1 and len({p for p in pieces if p.startswith(name)}) > 1
+        told.append(piece if several else f"another {name}" if again else name)
+    return told
 
 
 def _beside(estimate: float, names: list[str], times: list[float]) -> str:

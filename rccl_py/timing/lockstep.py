@@ -79,7 +79,8 @@ def even(schedule: Schedule, fabric: Fabric, protocol: Protocol, channels: int =
     Then no rank is ever ahead of another, and an engine that knows who waits for whom finds what
     one that makes all wait finds. True of any size: seconds on the wire are proportional to it.
     Pieces side by side must have ends of their own: what several send from one rank to another is
-    one message to the engines that look at each, and several to the estimate.
+    one message to the engines that look at each, and several to the estimate. And messages that
+    slow one another are of equal size, so that they end together however links are shared.
     """
     return all(map(_apart, schedule.phases())) and all(
         _is_even(wires(stage, fabric, protocol, 1.0, channels), fabric.nranks)
@@ -111,7 +112,24 @@ def _is_even(found: Wires, nranks: int) -> bool:
         np.array_equal(sends, hears)
         and len(np.unique(sends % nranks)) == nranks
         and all(_alike(times) for times in (found.wire, found.latency, found.lead))
+        and _end_together(found)
     )
+
+
+def _end_together(found: Wires) -> bool:
+    """Return whether messages that slow one another on a resource are of equal size.
+
+    They get equal bytes a second (rccl_py.timing.simulate), so that of unequal ones the small end
+    first; what they leave may be more than the links of the large can take (few channels before
+    many links), and the resource is idle in part.
+    """
+    slowed = found.wire > found.alone * (1 + 1e-12)
+    held, slots = found.held[slowed], found.stage.slots[slowed]
+    if not len(held):
+        return True
+    order = np.lexsort((slots, held))
+    held, slots = held[order], slots[order]
+    return not ((held[1:] == held[:-1]) & (slots[1:] != slots[:-1])).any()
 
 
 def _alike(times: F64) -> bool:

@@ -79,8 +79,7 @@ def work(nranks: int, phase: Phase) -> Work:
     add into slots of their own.
     """
     if len(phase.made_of) > 1:
-        every = [work(nranks, part) for part in phase.made_of]
-        return reduce(Work.plus, every)
+        return reduce(Work.plus, (work(nranks, part) for part in phase.made_of))
     if any(move.rows.switched for move in phase.moves):
         return _with_switched(nranks, phase)
     src, dst, count, op = (

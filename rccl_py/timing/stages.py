@@ -36,8 +36,8 @@ class Stage:
 
     src, dst : int32[m], ranks. slots : int64[m], slots moved a repetition. channel : int32[m].
     ptr : int64[m + 1], link : int64[k], share : float64[k]: message i puts share[e] of its bytes
-    on link[e] for e in ptr[i]:ptr[i + 1]. latency : float64[3, m] s of the hop under each
-    protocol. lead : float64[nranks], s a rank spends on its messages before their first byte.
+    on link[e], no link twice, for e in ptr[i]:ptr[i + 1]. latency : float64[3, m] s of the hop
+    under each protocol. lead : float64[nranks], s a rank spends on its messages before their first byte.
     memory : float64[nranks], s per byte of a slot that a rank's memory and adders need for one
     repetition; it goes on while the messages do.
     """
@@ -185,9 +185,8 @@ def _stage(fabric: Fabric, phase: Phase, part: float) -> Stage:
     sent = Messages(source.astype(np.int32), target.astype(np.int32), slots, fan)
     routes = fabric.routes(sent.src, sent.dst, slots.astype(np.float64))
     many = many[far][first]
-    share = routes.share * crossing(fabric, fan, routes, many)
-    order = np.argsort(routes.row, kind="stable")
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(routes.row, minlength=len(key)))])
+    part_of_link = routes.share * crossing(fabric, fan, routes, many)
+    ptr, link, share = _ways(routes.row, routes.link, part_of_link, len(key), fabric.nlinks)
     # Channels between the same two ranks post one message: the rank's time is spent once.
     once = np.unique((kind[far][first] * n + source) * n + target, return_index=True)[1]
     posted = sent.part(once)
@@ -200,13 +199,33 @@ def _stage(fabric: Fabric, phase: Phase, part: float) -> Stage:
         sent.dst,
         slots,
         lane.astype(np.int32),
-        ptr.astype(np.int64),
-        routes.link[order].astype(np.int64),
-        np.asarray(share[order], dtype=np.float64),
+        ptr,
+        link,
+        share,
         fabric.latency(sent.src, sent.dst),
         lead * part,
         np.zeros(n),
     )
+
+
+def _ways(row: I64, link: I64, share: F64, rows: int, nlinks: int) -> tuple[I64, I64, F64]:
+    """Return (ptr, link, share) by row, every link once: int64[rows + 1], int64[k], float64[k].
+
+    Ways of one message may meet on a link (of a message's flows that choose each its own, two take
+    one uplink): it carries the shares of all of them.
+    """
+    order = np.argsort(row, kind="stable")
+    row, link = row[order].astype(np.int64), link[order].astype(np.int64)
+    share = np.asarray(share[order], dtype=np.float64)
+    name = row * nlinks + link
+    ordered = np.sort(name)
+    if (ordered[1:] == ordered[:-1]).any():
+        _, first, at = np.unique(name, return_index=True, return_inverse=True)
+        total = np.asarray(np.bincount(at, weights=share), dtype=np.float64)
+        kept = np.sort(first)  # in the order of the way, as before
+        row, link, share = row[kept], link[kept], total[at[kept]]
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
+    return ptr.astype(np.int64), link, share
 
 
 def _bounced(fabric: Fabric, stage: Stage) -> Work:

@@ -28,6 +28,7 @@ from ...fabric.symmetry import Symmetry, symmetry
 from .allgather import allgather, of_turned, reduce_scatter
 from .cuts import Bools, Groups, Optimum, grouped, groups, leaving
 from .programs import Program, View, effort, view
+from .words import plural
 
 __all__ = ["Allreduce", "allreduce"]
 
@@ -141,7 +142,7 @@ def _parted(graph: Graph, part: Groups, in_network: bool) -> Optimum | None:
     )
     one, two = part.label[graph.tail], part.label[graph.head]
     full = (one != two) & (part.label[ends] >= 0)
-    how = f"the {count} {part.name}s together are {verb}"
+    how = f"the {count} {plural(part.name)} together are {verb}"
     return Optimum(graph, width / share, False, how, None, share, width, full)
 
 

@@ -9,11 +9,14 @@ reads no environment: who does passes it to `cache_folder`.
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 import zipfile
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -27,7 +30,8 @@ from .columns import Problem
 
 __all__ = ["cache_folder", "kept", "key_of", "remember"]
 
-_FORMAT = 1
+_FORMAT = 2
+_MOST = 1 << 12  # forests of a file
 _LIMIT = 64 << 20  # bytes; no forest of ours is larger
 
 
@@ -69,7 +73,9 @@ def key_of(problem: Problem, order: Ints) -> str:
 def _is_forest(forest: Forest, problem: Problem) -> bool:
     """Return whether arrays read from a file are trees over all ranks, from the roots asked for."""
     parents, weights, n = forest.parents, forest.weights, problem.ways.n
-    if parents.ndim != 2 or parents.shape != (len(weights), n) or not len(weights):
+    if parents.ndim != 2 or weights.ndim != 1 or not len(weights):
+        return False
+    if parents.shape != (len(weights), n):
         return False
     if (parents < -1).any() or (parents >= n).any() or (weights < 1).any():
         return False
@@ -88,40 +94,64 @@ def _is_forest(forest: Forest, problem: Problem) -> bool:
     return bool((total[asked] == total[asked][0]).all() and (total[~asked] == 0).all())
 
 
+def _digest(key: str, body: bytes) -> bytes:
+    """Return what a file begins with: 32 bytes that only its own key and content give."""
+    return sha256(f"rccl_py forests {_FORMAT} {key}\n".encode() + body).digest()
+
+
+def _array(held: Mapping[str, Any], name: str, dtype: str, ndim: int) -> Any:
+    """Return an array of a file. Raises ValueError where it is of another kind."""
+    found = held[name]
+    if found.dtype != np.dtype(dtype) or found.ndim != ndim:
+        raise ValueError(f"{name} is {found.dtype}, {found.ndim}-dimensional")
+    return found
+
+
 def _read(held: Mapping[str, Any], k: int, numbers: list[float]) -> Packed:
     """Return forest number k of a file; numbers: its s, the s proven and its depth."""
-    forest = Forest(*(held[f"{name}{k}"].astype(np.int32) for name in ("parents", "weights")))
+    parents, weights = _array(held, f"parents{k}", "<i4", 2), _array(held, f"weights{k}", "<i4", 1)
     seconds, proof, depth = numbers
-    return Packed(forest, float(seconds), float(proof), int(depth))
+    if not (0 < seconds < np.inf and 0 <= proof < np.inf and 0 <= depth <= parents.shape[1]):
+        raise ValueError(f"forest {k} takes {seconds} s at depth {depth}, {proof} s proven")
+    return Packed(Forest(parents, weights), float(seconds), float(proof), int(depth))
 
 
 def kept(folder: Path, key: str, problem: Problem) -> list[Packed] | None:
-    """Return what was remembered by `key`, None if nothing was that can be used."""
+    """Return what was remembered by `key`, None if that is not exactly what this version wrote."""
     path = folder / f"{key}.npz"
-    wrong = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, MemoryError)
+    wrong = (OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError,
+             NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)  # fmt: skip
     try:
-        if path.stat().st_size > _LIMIT:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LIMIT:
             return None
-        with np.load(path, allow_pickle=False) as held:
-            if str(held["key"]) != key:
+        data = path.read_bytes()
+        digest, body = data[:32], data[32:]
+        if digest != _digest(key, body):
+            return None
+        with np.load(io.BytesIO(body), allow_pickle=False) as held:
+            numbers = _array(held, "numbers", "<f8", 2).tolist()
+            if len(numbers) > _MOST:
                 return None
-            found = [_read(held, k, row) for k, row in enumerate(held["numbers"].tolist())]
+            forests = [_read(held, k, row) for k, row in enumerate(numbers)]
     except wrong:
         return None
-    return found if all(_is_forest(one.forest, problem) for one in found) else None
+    return forests if forests and all(_is_forest(one.forest, problem) for one in forests) else None
 
 
 def remember(folder: Path, key: str, found: list[Packed]) -> None:
     """Write what was found; a folder that cannot be written is left alone."""
-    arrays: dict[str, Any] = {"key": np.array(key)}
+    arrays: dict[str, Any] = {}
     arrays |= {f"parents{k}": one.forest.parents.astype("<i4") for k, one in enumerate(found)}
     arrays |= {f"weights{k}": one.forest.weights.astype("<i4") for k, one in enumerate(found)}
     numbers = np.array([(p.seconds, p.proof, p.depth) for p in found], dtype="<f8").reshape(-1, 3)
+    body = io.BytesIO()
+    np.savez_compressed(body, numbers=numbers, **arrays)
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder, prefix=".", suffix=".tmp", delete=False) as file:
             try:
-                np.savez_compressed(file, numbers=numbers, **arrays)
+                file.write(_digest(key, body.getvalue()) + body.getvalue())
                 file.close()
                 os.replace(file.name, folder / f"{key}.npz")
             except OSError:
