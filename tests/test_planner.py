@@ -137,7 +137,7 @@ def test_no_plan_beats_its_bound_and_every_loser_has_a_reason(name, ranks, colle
 def test_what_is_lost_by_copying_out_is_said_to_be_copying():
     plan = Planner(lower(load("mi300x-8"))).plan("allreduce", 1 << 30)
     (ring,) = [c for c in plan.candidates if (c.algorithm, c.protocol) == ("ring", "Simple")]
-    assert "filling a window and copying out take" in ring.reason
+    assert "of filling a window and copying out" in ring.reason
 
 
 def test_no_reason_is_a_count_of_no_steps():
