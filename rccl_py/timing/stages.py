@@ -38,8 +38,8 @@ class Stage:
     ptr : int64[m + 1], link : int64[k], share : float64[k]: message i puts share[e] of its bytes
     on link[e], no link twice, for e in ptr[i]:ptr[i + 1]. latency : float64[3, m] s of the hop
     under each protocol. lead : float64[nranks], s a rank spends on its messages before their
-    first byte. memory : float64[nranks], s per byte of a slot that a rank's memory and adders need for one
-    repetition; it goes on while the messages do.
+    first byte. memory : float64[nranks], s per byte of a slot that a rank's memory and adders need
+    for one repetition; it goes on while the messages do.
     """
 
     steps: int
