@@ -51,9 +51,7 @@ run: $(VENV)/.run  ## 8 processes under mpirun: allreduce on mi300x-8, 8 B to 64
 	@$(BIN)/mpirun -np 8 $(BIN)/rccl-perf allreduce --topology mi300x-8 -b 8 -e 64M -f 2
 
 test: $(VENV)/.test  ## the whole test suite, mpirun tests included, on two cores
-	@# Jobs of processes alone, since they wait with time limits; then the rest on two cores.
-	$(BIN)/python -m pytest tests -m mpi
-	$(BIN)/python -m pytest tests -m "not mpi" -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest tests -n 2 --dist loadgroup --no-loadscope-reorder
 
 torch: $(VENV)/.test  ## tests with CPU tensors; installs torch, which takes minutes
 	$(BIN)/python -m pip install --quiet torch==2.13.0

@@ -138,6 +138,8 @@ def planner_of(fabric: Fabric, config: Config, *, child: bool = False) -> Planne
         policy=config.policy,
         custom=schedules_of(config, fabric.nranks if child else None),
         custom_first=True,
+        # A first call waits for its plan, in every process: nothing is synthesised unasked.
+        synthesise="auto" if config.algo else "never",
     )
 
 
