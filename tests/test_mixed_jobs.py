@@ -41,7 +41,7 @@ def names(fabric: Fabric, src: int, dst: int) -> list[str]:
 @pytest.mark.parametrize("build", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_keeps_its_goal_wherever_ranks_are(build, collective):
-    planner = Planner(lower(build()))
+    planner = Planner(lower(build()), synthesise=False)  # tests/test_packing.py has those
     for size in (8.0, 1 << 28):
         plan = planner.plan(collective, size / planner.fabric.nranks)
         check(plan.schedule)
@@ -233,7 +233,7 @@ def _without_nics(nodes: int):
 
 @pytest.mark.parametrize("build", BOUNDED.values(), ids=BOUNDED)
 def test_no_plan_beats_its_bound_on_irregular_jobs(tmp_path, build):
-    planner = Planner(lower(build(tmp_path)))
+    planner = Planner(lower(build(tmp_path)), synthesise=False)
     n = planner.fabric.nranks
     for collective in COLLECTIVES:
         for block in (8, 1 << 16, 1 << 26):

@@ -73,6 +73,9 @@ class Synthesis:
             return f"{n} ranks, over the {most} that are synthesised for"
         if n > _AUTO and self.mode == "auto":
             return f"{n} ranks take longer to synthesise for: ask for it (synthesise=True)"
+        hashed = self.fabric.wiring is not None and not self.fabric.wiring.bundled
+        if n > _SMALL and hashed and self.mode == "auto":
+            return "routes by hash or load take longer to synthesise for: ask (synthesise=True)"
         return "" if n > 2 else "two ranks"
 
     def reference(self, bound: Bound) -> float | None:
