@@ -48,7 +48,7 @@ MACHINES = {
 
 @cache
 def planner(name: str) -> Planner:
-    return Planner(MACHINES[name]())
+    return Planner(MACHINES[name](), synthesise=False)
 
 
 def fits(row: Algorithm, name: str) -> bool:

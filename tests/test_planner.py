@@ -113,7 +113,7 @@ MACHINES = {
 @cache
 def planner(name: str, ranks: int | None = None, algo: str | None = None,
             proto: str | None = None) -> Planner:  # fmt: skip
-    return Planner(lower(MACHINES[name](), ranks), algo, proto)
+    return Planner(lower(MACHINES[name](), ranks), algo, proto, synthesise=False)
 
 
 any_size = st.one_of(st.sampled_from([0, 1, 2, 3, 7]), st.integers(0, 1 << 32))
@@ -197,7 +197,7 @@ def test_a_faster_link_makes_no_call_slower(name, edge, factor):
     ("rails", [*range(8, 16), *range(8)]), ("leaves", [*range(8, 16), *range(8), *range(16, 24)]),
 ])  # fmt: skip
 def test_ranks_that_are_alike_may_be_relabelled(name, order):
-    other = Planner(lower(MACHINES[name](), order))
+    other = Planner(lower(MACHINES[name](), order), synthesise=False)
     for collective in COLLECTIVES:
         for block in (1, 1e6):
             times = [p.plan(collective, block).time for p in (planner(name), other)]
