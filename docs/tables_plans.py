@@ -180,7 +180,7 @@ def _lost(plan: Plan, seconds: float) -> dict[str, float]:
     over = max(waits["link"] + waits["memory"] - line.busy, 0.0)
     by_memory = waits["memory"] > waits["link"]
     lost = {
-        "copying out": line.tail,
+        "copying out": max(line.tail - plan.bound.own, 0.0),
         "hops": waits["latency"],
         "memory": over if by_memory else 0.0,
         "filling and draining": 0.0 if by_memory else over,

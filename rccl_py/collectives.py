@@ -48,6 +48,13 @@ class Collective:
         """Return the input and output blocks of a rank that has both."""
         return (n if self.inputs == "all" else 1), (n if self.outputs == "all" else 1)
 
+    def own(self, n: int) -> int:
+        """Return the blocks of its input that a rank finds in its output, where that is not all.
+
+        Of an allgather, alltoall, gather or scatter one: a copy that no schedule can avoid.
+        """
+        return int(n > 1 and not self.reduces and "all" in (self.inputs, self.outputs))
+
     def size(self, block_bytes: float, n: int) -> float:
         """Return rccl-tests' size in bytes of a call whose block is `block_bytes`."""
         return max(self.blocks(n)) * block_bytes

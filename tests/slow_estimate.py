@@ -221,4 +221,6 @@ class Slow:
                 out = self.copied(phase)
         left = max(carried.values(), default=0) / self.fabric.memory
         total += max(left, max(later.values(), default=0) / adding) * slot
+        if schedule.collective in {"allgather", "alltoall", "gather", "scatter"} and self.n > 1:
+            last = max(last, schedule.layout.chunks)  # its own block, however it gets there
         return total + filling + max(last, out) * slot / self.fabric.copy

@@ -42,7 +42,8 @@ def test_a_bound_is_the_sum_of_its_parts():
     fabric = lower(load("mi300x-8"))
     bound = lower_bound(fabric, find_cuts(fabric), "allgather", 1e9)
     each = max(bound.latency, bound.hops + bound.links)
-    assert bound.seconds == pytest.approx(bound.launch + each, rel=1e-12)
+    assert bound.own == pytest.approx(1e9 / 8 / fabric.copy)
+    assert bound.seconds == pytest.approx(bound.launch + each + bound.own, rel=1e-12)
     assert bound.launch == fabric.launch and bound.links == pytest.approx(1e9 / bound.rate)
     assert bound.exact and bound.latency > 0
 

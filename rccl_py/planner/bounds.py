@@ -3,9 +3,9 @@
 Owns the time of a bound and its words; rates are those of rccl_py.planner.optimum, on the graph
 of rccl_py.fabric.graph, latencies those of rccl_py.planner.hops. A call takes the launch, and then
 whichever is longer, the hops and messages it cannot do without, or its bytes at the best rate and
-the hops they cannot hide:
+the hops they cannot hide, and at last the copy of a rank's own block, where there is one:
 
-    seconds = launch + max(latency, hops + size / rate)
+    seconds = launch + max(latency, hops + size / rate) + own
 
 Hops and bytes do not simply add up: while the farthest rank's bytes are on their way, those of
 others cross the cut. What they do add is the message that brings the last of them over (docs/
@@ -21,6 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..collectives import COLLECTIVES
 from ..fabric import F64, Fabric
 from ..fabric.graph import Graph, graph_of
 from ..fabric.symmetry import Symmetry, symmetry
@@ -43,7 +44,7 @@ class Bound:
 
     launch, latency, links: s of a call of nothing, of the hops and messages of a call of one byte,
     and of its size at the best rate. hops: s of latency that no byte hides, so that seconds =
-    launch + max(latency, hops + links). rate: B/s of algbw that `links` is for; exact: whether
+    launch + max(latency, hops + links) + own. own: s a rank takes to copy its own block. rate: B/s of algbw that `links` is for; exact: whether
     schedules reach that rate (else it is the best bound known).
     """
 
@@ -55,6 +56,7 @@ class Bound:
     rate: float = np.inf
     exact: bool = True
     hops: float = 0.0
+    own: float = 0.0
 
 
 class Cuts:
@@ -174,5 +176,7 @@ def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: 
     if links > latency:
         text = f"{cuts.words(collective, root)}: {_amount(found, size)}"
     beside = cuts.unhidden(collective, root, size)
-    seconds = launch + max(latency, beside + links)
-    return Bound(seconds, text, launch, latency, links, found.rate, found.exact, beside)
+    asked = COLLECTIVES[collective]
+    own = asked.own(fabric.nranks) * size / max(asked.blocks(fabric.nranks)) / fabric.copy
+    seconds = launch + max(latency, beside + links) + own
+    return Bound(seconds, text, launch, latency, links, found.rate, found.exact, beside, own)

@@ -23,6 +23,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ..collectives import COLLECTIVES
 from ..fabric import F64, Fabric
 from ..links import Protocol
 from ..schedule import AllPairs, Outline, Phase, Pipeline, Schedule
@@ -63,7 +64,7 @@ class Profile:
     slot byte on the link that is busiest under each protocol; busiest: int64[3, parts], which
     (-1: none). memory: float64[parts] s per slot byte. through: float64[parts], the most slots a
     rank sends or gets in one repetition; window: float64[parts] B. last: slots a rank gets in the
-    last repetition and does not pass on. totals: slots over the whole call.
+    last repetition and does not pass on, or of its own block. totals: slots over the whole call.
     rows: rows of the schedule; loaded: rows that had to be routed.
     """
 
@@ -304,8 +305,10 @@ class _Parts:
         steps, hops, sends, link, memory, busiest, through, window = columns
         last = 0.0 if self.last is None else last_of(self.last, self.fabric.nranks)
         schedule = self.schedule
+        asked = COLLECTIVES[schedule.collective].own(schedule.nranks) * schedule.layout.chunks
+        last = max(self.own, last, float(asked))
         return Profile(self.fabric, schedule.layout.chunks, schedule.nchannels, steps, hops, sends,
-                       link, memory, busiest, through, window, max(self.own, last),
+                       link, memory, busiest, through, window, last,
                        tuple(self.totals), self.rows, self.loads.loaded - self.before)  # fmt: skip
 
 
