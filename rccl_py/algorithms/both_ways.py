@@ -21,7 +21,9 @@ from .recipe import Recipe
 
 __all__ = ["allgather", "allreduce", "reduce_scatter"]
 
-_HALVES = split.Halves("both-ways", ring_reduce_scatter, ring_allgather, on_rings=True)
+_HALVES = split.Halves(
+    "both-ways", ring_reduce_scatter, ring_allgather, on_rings=True, by_block=True
+)
 
 
 def _turned(recipe: Recipe) -> Recipe:

@@ -9,14 +9,27 @@ slots lie in one range that already holds the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from ..schedule import COPY, I32, REDUCE, AllPairs, Move, Pairs, Phase, Rows, at, rows
+from ..schedule import (
+    COPY,
+    I32,
+    REDUCE,
+    AllPairs,
+    Layout,
+    Move,
+    Pairs,
+    Phase,
+    Rows,
+    at,
+    changed,
+    rows,
+)
 
 __all__ = [
     "Ints",
@@ -26,6 +39,8 @@ __all__ = [
     "depths",
     "direct_allgather",
     "direct_reduce_scatter",
+    "handed_in",
+    "landed",
     "local_copy",
     "ring_allgather",
     "ring_reduce_scatter",
@@ -43,6 +58,44 @@ def local_copy(
 ) -> Phase:
     """Return the phase in which each rank copies `count` slots within itself."""
     return Phase((at(rows(ranks, ranks, count=count), src_slot, dst_slot),))
+
+
+def handed_in(layout: Layout, n: int) -> Phase:
+    """Return the phase that makes a reduce_scatter's partial sums: its own block in the output."""
+    ranks, output = np.arange(n), np.full(n, layout.output())
+    every, mine = n * layout.chunks, layout.chunks
+    counts = np.repeat([every, mine], n)
+    return local_copy(
+        np.concatenate([ranks, ranks]),
+        np.concatenate([np.full(n, layout.input()), layout.input(ranks)]),
+        np.concatenate([np.full(n, layout.scratch_block()), output]),
+        counts,
+    )
+
+
+def _land(move: Move, first: int, width: int, to: int) -> Move:
+    slots, whole = move.slots, move.rows
+
+    def home(rank: I32, slot: I32) -> I32:
+        inside = slot - (rank * width + first)
+        return np.where((inside >= 0) & (inside < width), inside + to, slot).astype(np.int32)
+
+    def moved(s: int) -> tuple[I32, I32]:
+        src_slot, dst_slot = slots(s)
+        return home(whole.each.src, src_slot), home(whole.each.dst, dst_slot)
+
+    return Move(whole, moved)
+
+
+def landed(phases: Iterable[Phase], first: int, width: int, to: int) -> Iterator[Phase]:
+    """Yield `phases` with the block of rank r, at r, in the slots from `to` on.
+
+    It is in those from first + r * width on elsewhere: a sum grows where it stays. No row may
+    reach beyond a block.
+    """
+    for phase in phases:
+        moves = changed(phase.moves, partial(_land, first=first, width=width, to=to))
+        yield Phase(moves, phase.steps, phase.made_of)
 
 
 def _per_row(value: npt.ArrayLike, group: Ints) -> npt.NDArray[np.integer]:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..schedule import COPY, I32, REDUCE, Layout, Phase, Pipeline, Schedule, at, pipeline, rows
-from .flat import Ints, depths, local_copy
+from .flat import Ints, depths, handed_in, landed, local_copy
 from .recipe import Forest, Recipe, scheduled
 
 __all__ = ["allgather", "allreduce", "broadcast", "colours", "reduce", "reduce_scatter"]
@@ -221,14 +221,13 @@ def reduce_scatter(recipe: Recipe) -> Schedule:
     trees = _own_blocks("reduce_scatter", recipe)
     edges, n = _edges(trees.parents), recipe.n
     layout = Layout(trees.total * recipe.pieces, n, 1, n)
-    ranks = np.arange(n)
     slot = trees.root * layout.chunks + trees.first
 
     def phases() -> Iterator[Phase | Pipeline]:
-        yield local_copy(ranks, layout.input(), layout.scratch_block(), n * layout.chunks)
-        one = list(_up(trees, edges, slot))
-        yield pipeline(one, recipe.pieces, trees.total, int(layout.scratch_block()))
-        yield local_copy(ranks, layout.scratch_block(ranks), layout.output(), layout.chunks)
+        yield handed_in(layout, n)
+        first = int(layout.scratch_block())
+        one = landed(_up(trees, edges, slot), 0, layout.chunks, int(layout.output()) - first)
+        yield pipeline(list(one), recipe.pieces, trees.total, first)
 
     return scheduled("reduce_scatter", "forest", recipe, layout, edges.nchannels, phases)
 

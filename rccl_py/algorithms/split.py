@@ -4,7 +4,8 @@ Owns how the two halves make three collectives. Every rank owns one chunk (a blo
 reduce-scatter half leaves it reduced at its owner, an allgather half hands it to all::
 
     allreduce       output := input, reduce-scatter half, allgather half, all on the output
-    reduce_scatter  scratch := input, reduce-scatter half on scratch, output := own block
+    reduce_scatter  scratch := input, reduce-scatter half on scratch, output := own block; where
+                    no row moves more than a block, that grows in the output
     allgather       output[own] := input, allgather half on the output
 """
 
@@ -23,6 +24,8 @@ from .flat import (
     circulant_reduce_scatter,
     direct_allgather,
     direct_reduce_scatter,
+    handed_in,
+    landed,
     local_copy,
     ring_allgather,
     ring_reduce_scatter,
@@ -47,16 +50,20 @@ Half = Callable[..., Iterator[Phase]]
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A reduce-scatter half, its allgather half, and whether they follow the machine's rings."""
+    """A reduce-scatter half, its allgather half, and whether they follow the machine's rings.
+
+    by_block: whether no row of them moves more than a rank's block, or a part of it.
+    """
 
     name: str
     reduce_scatter: Half
     allgather: Half
     on_rings: bool = False
+    by_block: bool = False
 
 
-RING = Halves("ring", ring_reduce_scatter, ring_allgather, on_rings=True)
-DIRECT = Halves("direct", direct_reduce_scatter, direct_allgather)
+RING = Halves("ring", ring_reduce_scatter, ring_allgather, on_rings=True, by_block=True)
+DIRECT = Halves("direct", direct_reduce_scatter, direct_allgather, by_block=True)
 NVLS = Halves(
     "nvls",
     partial(direct_reduce_scatter, switched=True),
@@ -100,8 +107,15 @@ def reduce_scatter(halves: Halves, recipe: Recipe) -> Schedule:
     own = _own(group, shares, layout.scratch_block())
 
     def phases() -> Iterator[Phase]:
+        half = halves.reduce_scatter(group, own, shares.width, shares.channel)
+        if halves.by_block:
+            yield handed_in(layout, recipe.n)
+            yield from landed(
+                half, int(layout.scratch_block()), layout.chunks, int(layout.output())
+            )
+            return
         yield local_copy(ranks, layout.input(), layout.scratch_block(), recipe.n * layout.chunks)
-        yield from halves.reduce_scatter(group, own, shares.width, shares.channel)
+        yield from half
         yield local_copy(ranks, layout.scratch_block(ranks), layout.output(), layout.chunks)
 
     return scheduled("reduce_scatter", halves.name, recipe, layout, len(group), phases)

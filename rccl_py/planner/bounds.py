@@ -43,9 +43,9 @@ class Bound:
     """seconds: no call of this size can be faster. cut: the set and links that say so.
 
     launch, latency, links: s of a call of nothing, of the hops and messages of a call of one byte,
-    and of its size at the best rate. hops: s of latency that no byte hides, so that seconds =
-    launch + max(latency, hops + links) + own. own: s a rank takes to copy its own block. rate: B/s of algbw that `links` is for; exact: whether
-    schedules reach that rate (else it is the best bound known).
+    and of its size at the best rate. hops: s of latency that no byte hides. own: s in which a rank
+    copies its own block. seconds = launch + max(latency, hops + links) + own. rate: B/s of algbw
+    that `links` is for; exact: whether schedules reach that rate (else it is the best bound known).
     """
 
     seconds: float

@@ -305,7 +305,8 @@ class _Parts:
         steps, hops, sends, link, memory, busiest, through, window = columns
         last = 0.0 if self.last is None else last_of(self.last, self.fabric.nranks)
         schedule = self.schedule
-        asked = COLLECTIVES[schedule.collective].own(schedule.nranks) * schedule.layout.chunks
+        called = COLLECTIVES.get(schedule.collective)  # None: made by hand, for no collective
+        asked = called.own(schedule.nranks) * schedule.layout.chunks if called else 0
         last = max(self.own, last, float(asked))
         return Profile(self.fabric, schedule.layout.chunks, schedule.nchannels, steps, hops, sends,
                        link, memory, busiest, through, window, last,

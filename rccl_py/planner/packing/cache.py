@@ -30,7 +30,7 @@ from .columns import Problem
 
 __all__ = ["cache_folder", "kept", "key_of", "remember"]
 
-_FORMAT = 2
+_FORMAT = 3
 _MOST = 1 << 12  # forests of a file
 _LIMIT = 64 << 20  # bytes; no forest of ours is larger
 
@@ -67,6 +67,8 @@ def key_of(problem: Problem, order: Ints) -> str:
     digest.update(np.packbits(problem.ways.joined).tobytes())
     if problem.ways.dislike is not None:
         digest.update(np.ascontiguousarray(problem.ways.dislike, dtype="<f8").tobytes())
+    if problem.ways.odd is not None:
+        digest.update(b"odd" + np.packbits(problem.ways.odd).tobytes())
     return digest.hexdigest()
 
 

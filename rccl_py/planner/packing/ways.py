@@ -6,7 +6,7 @@ ways is packed on what messages really cross: planes, rails, peers' NICs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,8 @@ class Ways:
     n: ranks. pair : int64[k], src * n + dst; shared : int64[k], what it uses; seconds : float64[k]
     per byte. joined : bool[n, n], which pairs have a route. Entries of one pair and one shared
     thing add up. dislike : float64[n, n] from 0 to 2, what decides between pairs that cost the
-    same: long hops, and peers on another rail; None: nothing.
+    same: long hops, and peers on another rail; None: nothing. odd : bool[n, n], pairs that trees
+    do well without (see `plain`); None: none.
     """
 
     n: int
@@ -36,6 +37,7 @@ class Ways:
     seconds: F64
     joined: npt.NDArray[np.bool_]
     dislike: F64 | None = None
+    odd: npt.NDArray[np.bool_] | None = None
 
     @cached_property
     def matrix(self) -> Any:
@@ -51,7 +53,9 @@ class Ways:
         """Return the ways backwards: what dst -> src costs stands at src -> dst."""
         src, dst = np.divmod(self.pair, self.n)
         dislike = None if self.dislike is None else self.dislike.T
-        return Ways(self.n, dst * self.n + src, self.shared, self.seconds, self.joined.T, dislike)
+        odd = None if self.odd is None else self.odd.T
+        pair = dst * self.n + src
+        return Ways(self.n, pair, self.shared, self.seconds, self.joined.T, dislike, odd)
 
     def both(self) -> Ways:
         """Return what a byte there and one back cost together."""
@@ -63,7 +67,21 @@ class Ways:
             np.concatenate([self.seconds, back.seconds]),
             self.joined & back.joined,
             None if self.dislike is None else (self.dislike + self.dislike.T) / 2,
+            None if self.odd is None else self.odd | self.odd.T,
         )
+
+    def plain(self) -> Ways | None:
+        """Return the ways without the odd pairs; None where no pair is odd.
+
+        What few pairs share is seldom shared by messages of unequal length, or of ranks that drift
+        apart: there a tree takes in the simulation what its load says, else up to a third more.
+        """
+        if self.odd is None or not (self.odd & self.joined).any():
+            return None
+        joined = self.joined & ~self.odd
+        kept = joined.ravel()[self.pair]
+        columns = (column[kept] for column in (self.pair, self.shared, self.seconds))
+        return Ways(self.n, *columns, joined, self.dislike)
 
     def over(self, images: Ints) -> Ways:
         """Return what a pair and all its images cost together; images : int[m, n], where each rank
@@ -150,7 +168,36 @@ def ways_of(fabric: Fabric) -> Ways:
     joined[far] = True
     seconds = routes.share * pace[routes.link]
     link = routes.link.astype(np.int64)
-    return Ways(n, far[routes.row], link, seconds, joined.reshape(n, n), _dislike(fabric))
+    found = Ways(n, far[routes.row], link, seconds, joined.reshape(n, n), _dislike(fabric))
+    return replace(found, odd=_passing(found) | _off_rail(fabric))
+
+
+def _passing(ways: Ways) -> npt.NDArray[np.bool_]:
+    """Return the pairs whose way uses all that another from or to the same rank uses, and more:
+    bool[n, n]. It passes by that rank, which might as well keep what it hands on.
+    """
+    n = ways.n
+    used = ways.matrix.astype(bool).astype(np.int32)
+    count = np.diff(used.indptr).reshape(n, n)
+    found = np.zeros((n, n), dtype=bool)
+    for rank in range(n):
+        for at, turned in ((np.arange(n) + rank * n, False), (np.arange(n) * n + rank, True)):
+            mine = used[at]
+            both = (mine @ mine.T).toarray()  # things that two ways have in common
+            each = count[:, rank] if turned else count[rank]
+            passes = ((both == each) & (each > 0) & (each[:, None] > each)).any(axis=1)
+            found[(slice(None), rank) if turned else (rank, slice(None))] |= passes
+    return found
+
+
+def _off_rail(fabric: Fabric) -> npt.NDArray[np.bool_]:
+    """Return the pairs of ranks in different nodes whose places there are unlike: bool[n, n].
+
+    Between nodes of two sizes the places of the larger count modulo the smaller's ranks.
+    """
+    size = np.bincount(fabric.node)[fabric.node]
+    place = fabric.local[:, None] % size, fabric.local[None, :] % size[:, None]
+    return np.asarray((fabric.node[:, None] != fabric.node) & (place[0] != place[1]))
 
 
 def _dislike(fabric: Fabric) -> F64:
