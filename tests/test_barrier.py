@@ -63,7 +63,7 @@ def test_the_command_says_how_long_and_how(capsys):
     assert first == "# barrier on h100-8, 32 ranks" and second.startswith("direct/")
     assert main(["barrier", "--topology", "h100-8", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["collective"] == "barrier" and told["ranks"] == 8
+    assert (told["collective"], told["topology"], told["nranks"]) == ("barrier", "h100-8", 8)
     assert told["seconds"] == pytest.approx(plan_barrier(lower(load("h100-8"))).seconds)
 
 

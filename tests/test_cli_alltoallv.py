@@ -177,7 +177,7 @@ def test_another_engine_may_time_the_plan_too(capsys):
 
 def test_nothing_to_send_is_a_plan_too(capsys):
     (plan,) = planned(capsys, "--counts", "zipf:1.6", "--size", "0", "--topology", "mi300x-8")
-    assert plan["bytes"] == 0 and plan["gap"] == pytest.approx(0)
+    assert plan["bytes"] == 0 and plan["gap"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("arguments, said", [
@@ -191,8 +191,8 @@ def test_nothing_to_send_is_a_plan_too(capsys):
     (["alltoallv", "--counts", "zipf:2", "--size", "8", "--algo", "ring"], "ways of an alltoallv"),
     (["alltoallv", "--counts", "zipf:2", "--size", "8", "--algo",
       "^direct,balanced,staged,greedy,relayed"], "leaves no way"),
-    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--compare"], "--compare is for plans of"),
-    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--tuner-csv", "x"], "--tuner-csv is for"),
+    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--compare"], "--compare has no effect on alltoallv"),
+    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--tuner-csv", "x"], "--tuner-csv has no effect on alltoallv"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_one_line_and_code_2(capsys, arguments, said):
     assert said in error(capsys, *arguments, "--topology", "mi300x-8")

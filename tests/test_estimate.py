@@ -182,7 +182,7 @@ FORMS = {
 LANDED = {("reduce_scatter", "ring"), ("reduce_scatter", "direct")}
 """Sums that grow in the output."""
 LAST_COPIED = ("reduce_scatter", "reduce", "scatter")
-"""Of the others, those whose result waits in scratch, and is read and written once more at the end."""
+"""Of the others, those whose result waits in scratch: read and written once more at the end."""
 
 
 def copied_out(collective: str, name: str, n: int, m: float, p: int) -> float:

@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 
+_PIECES = 256  # of a pipeline at most: with more, their latency costs what filling it did
 _EVERY = ("LL", "LL128", "Simple")
 _SWITCHED = ("Simple",)  # a switch adds numbers, not numbers with flags between them
 
@@ -108,7 +109,7 @@ def _two_level(collective: str, inside: split.Halves, between: split.Halves) -> 
         f"hier-{inside.name}-{between.name}",
         "hier",
         partial(build, inside, between),
-        pieces=64,
+        pieces=_PIECES,
         two_level=True,
         rows={"ring": costs.on_rails, "circulant": costs.on_rails_log}.get(
             between.name, costs.two_stage
@@ -130,7 +131,7 @@ def _levels(collective: str, inner: split.Halves, outer: split.Halves) -> Algori
         f"levels-{inner.name}-{outer.name}",
         "hier",
         partial(build, inner, outer),
-        pieces=64,
+        pieces=_PIECES,
         rows=costs.nested,
         summed=costs.in_two_pairs,
         needs="tiers",
@@ -149,15 +150,15 @@ _FLAT: tuple[_Flat, ...] = (  # collective, name and family, generator, pieces, 
     ("allreduce", "recursive-doubling", doubling.recursive_doubling, 1, costs.halving, ""),
     ("allreduce", "halving-doubling", doubling.halving_doubling, 1, costs.halving, ""),
     ("allreduce", "swing", swing.allreduce, 1, costs.on_torus_log, "power of two"),
-    ("allreduce", "bucket", bucket.allreduce, 64, costs.on_torus, "grid"),
+    ("allreduce", "bucket", bucket.allreduce, _PIECES, costs.on_torus, "grid"),
     ("reduce_scatter", "both-ways", both_ways.reduce_scatter, 1, costs.linear, ""),
     ("reduce_scatter", "recursive-halving", doubling.reduce_scatter, 1, costs.log, "power of two"),
-    ("reduce_scatter", "bucket", bucket.reduce_scatter, 64, costs.square, "grid"),
+    ("reduce_scatter", "bucket", bucket.reduce_scatter, _PIECES, costs.square, "grid"),
     ("reduce_scatter", "neighbour", neighbour.reduce_scatter, 1, costs.square, "even"),
     ("reduce_scatter", "pat", pat.reduce_scatter, 4, costs.square, ""),
     ("allgather", "both-ways", both_ways.allgather, 1, costs.linear, ""),
     ("allgather", "recursive-doubling", doubling.allgather, 1, costs.log, "power of two"),
-    ("allgather", "bucket", bucket.allgather, 64, costs.square, "grid"),
+    ("allgather", "bucket", bucket.allgather, _PIECES, costs.square, "grid"),
     ("allgather", "neighbour", neighbour.allgather, 1, costs.square, "even"),
     ("allgather", "pat", pat.allgather, 4, costs.square, ""),
 )
@@ -165,8 +166,10 @@ _ON_LEVELS = ((DIRECT, DIRECT), (DIRECT, CIRCULANT), (CIRCULANT, CIRCULANT))
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     _split("allreduce", RING, "ring"),
-    Algorithm("allreduce", "tree", "tree", trees.tree_allreduce, pieces=64, rows=costs.on_heads),
-    Algorithm("allreduce", "chain", "chain", trees.chain_allreduce, pieces=64),
+    Algorithm(
+        "allreduce", "tree", "tree", trees.tree_allreduce, pieces=_PIECES, rows=costs.on_heads
+    ),
+    Algorithm("allreduce", "chain", "chain", trees.chain_allreduce, pieces=_PIECES),
     Algorithm("allreduce", "direct-oneshot", "direct", trees.oneshot_allreduce),
     _split("allreduce", DIRECT, "direct-twoshot"),
     _split("allreduce", CIRCULANT, "circulant"),
@@ -177,7 +180,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             f"hier-{i.name}-tree",
             "nvlstree" if i is NVLS else "hier",
             partial(hierarchical.allreduce, i, None),
-            pieces=64,
+            pieces=_PIECES,
             two_level=True,
             rows=costs.linear,
             switched=i is NVLS,
@@ -190,7 +193,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         "nvls",
         "nvls",
         hierarchical.nvls_allreduce,
-        pieces=64,
+        pieces=_PIECES,
         switched=True,
         protocols=_SWITCHED,
     ),
@@ -212,7 +215,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         for inner, outer in _ON_LEVELS
     ),
     *(
-        Algorithm(name, kind, "forest", build, pieces=256, rows=rows, needs="forest")
+        Algorithm(name, kind, "forest", build, pieces=_PIECES, rows=rows, needs="forest")
         for name, kind, build, rows in (
             ("allreduce", "forest", forest.allreduce, costs.square),
             ("reduce_scatter", "forest", forest.reduce_scatter, costs.square),
@@ -248,7 +251,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         "hier-direct-direct",
         "hier",
         alltoall.hierarchical,
-        pieces=64,
+        pieces=_PIECES,
         two_level=True,
         rows=costs.two_stage,
         summed=costs.in_two_pairs,
@@ -270,9 +273,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         rows=costs.torus_rows,
         needs="grid",
     ),
-    Algorithm("alltoall", "paths", "paths", paths.alltoall, pieces=64, needs="paths"),
+    Algorithm("alltoall", "paths", "paths", paths.alltoall, pieces=_PIECES, needs="paths"),
     *(
-        Algorithm(name, kind, kind, partial(build, kind, shape), pieces=64, rows=costs.linear)
+        Algorithm(name, kind, kind, partial(build, kind, shape), pieces=_PIECES, rows=costs.linear)
         for name, build in (("broadcast", trees.broadcast), ("reduce", trees.reduce))
         for kind, shape in (("ring", trees.chain_trees), ("tree", trees.double_trees))
     ),
@@ -294,7 +297,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
             f"hier-direct-{between}",
             "hier",
             partial(build, between),
-            pieces=64,
+            pieces=_PIECES,
             two_level=True,
             rows=costs.linear,
         )
@@ -312,7 +315,13 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ),
     *(
         Algorithm(
-            name, "hier-direct-direct", "hier", build, pieces=64, two_level=True, rows=costs.linear
+            name,
+            "hier-direct-direct",
+            "hier",
+            build,
+            pieces=_PIECES,
+            two_level=True,
+            rows=costs.linear,
         )
         for name, build in (("gather", hierarchical.gather), ("scatter", hierarchical.scatter))
     ),

@@ -7,22 +7,35 @@ Owns exit codes and the topology arguments. Imports nothing heavy at module leve
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
+import re
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from ..collectives import Collective
     from ..topology import Topology
 
 __all__ = [
+    "PLANNED_ONLY",
     "OneLineParser",
     "add_cluster_arguments",
     "add_engine_argument",
     "add_topology_arguments",
+    "at_least",
+    "collective_for",
+    "filter_from",
     "guarded",
+    "print_json",
     "topology_from",
 ]
+
+
+PLANNED_ONLY = ("barrier", "alltoallv")
+"""What rccl-plan alone has: a barrier moves no bytes, and an alltoallv has no one size."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -31,6 +44,71 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and leave with code 2."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return what argparse reads a whole number of `least` or more with."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,99}\s*", text):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: a whole number was expected")
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text.strip()}: expected {least} or more")
+        return int(text)
+
+    return read
+
+
+def collective_for(name: str) -> Collective:
+    """Return the collective a command but rccl-plan is asked for. Raises InvalidArgument."""
+    from ..collectives import collective_named
+    from ..errors import InvalidArgument
+
+    try:
+        return collective_named(name)
+    except InvalidArgument as error:
+        only = name.lower().removesuffix("_perf")
+        if only not in PLANNED_ONLY:
+            raise
+        raise InvalidArgument(f"{error}; rccl-plan {only} times that one") from None
+
+
+def filter_from(
+    flag: str, given: str | None, variable: str, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """Return what a flag, or else its environment variable, allows; None for everything.
+
+    Raises InvalidUsage for a flag that cannot be read, or is blank: it would fall back to the
+    variable.
+    """
+    from ..collectives import COLLECTIVES
+    from ..errors import InvalidUsage
+    from ..planner.restrict import allowed_algorithms, allowed_protocols
+
+    if given is None:
+        return environment.get(variable) or None
+    if not given.strip():
+        raise InvalidUsage(f"{flag} {given!r} names nothing: leave {flag} out to allow everything")
+    read = allowed_protocols if variable == "NCCL_PROTO" else allowed_algorithms
+    for collective in COLLECTIVES:  # what cannot be read is told by the flag's name
+        read(given, collective, flag)
+    return given
+
+
+def print_json(value: object) -> None:
+    """Print plain values as JSON; a number JSON has none of (infinite, not a number) as null."""
+    try:
+        print(json.dumps(value, indent=1, allow_nan=False))
+    except ValueError:
+        print(json.dumps(_finite(value), indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _printable(text: str) -> str:
@@ -103,7 +181,7 @@ def add_engine_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that join nodes to a cluster."""
-    parser.add_argument("--nodes", type=int, metavar="N", help="join N of the node (default: 1)")
+    parser.add_argument("--nodes", type=at_least(1), metavar="N", help="join N of the node (default: 1)")
     parser.add_argument("--network", choices=["rails", "leaf-spine"], help="how nodes are joined")
     parser.add_argument(
         "--oversubscription",
@@ -111,16 +189,16 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="NIC capacity under a leaf over its uplinks (default: the machine's, 1)",
     )
-    parser.add_argument("--leaf-nodes", type=int, metavar="N", help="nodes under one leaf")
+    parser.add_argument("--leaf-nodes", type=at_least(1), metavar="N", help="nodes under one leaf")
     parser.add_argument(
-        "--pod-nodes", type=int, metavar="N", help="nodes in a pod of a three-tier tree"
+        "--pod-nodes", type=at_least(1), metavar="N", help="nodes in a pod of a three-tier tree"
     )
     parser.add_argument(
         "--routing",
         choices=["spray", "ecmp", "adaptive"],
         help="all shortest paths evenly, one a flow by hash, or flows that avoid each other",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="of the flows' hash (0)")
+    parser.add_argument("--seed", type=at_least(0), metavar="N", help="of the flows' hash (0)")
     parser.add_argument(
         "--pxn",
         action=argparse.BooleanOptionalAction,

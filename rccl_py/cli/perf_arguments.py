@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import InvalidArgument
 from ..units import parse_size
-from .common import OneLineParser, add_topology_arguments
+from .common import OneLineParser, add_topology_arguments, filter_from
 
 __all__ = ["Settings", "parsed", "settings_from"]
 
@@ -244,8 +244,8 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
         document=arguments.output_file, records=arguments.rccl_output_file,
         records_format=records_format, trace=arguments.trace,
         data_limit=_size(arguments, "data_limit"),
-        algo=arguments.algo or environment.get("NCCL_ALGO") or None,
-        proto=arguments.proto or environment.get("NCCL_PROTO") or None,
+        algo=filter_from("--algo", arguments.algo, "NCCL_ALGO", environment),
+        proto=filter_from("--proto", arguments.proto, "NCCL_PROTO", environment),
         policy=arguments.policy,
         schedules=arguments.schedule or environment.get("RCCL_PY_SCHEDULES") or None,
         engine=arguments.engine,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
-from ..collectives import Collective, collective_named
+from ..collectives import Collective
 from ..comm import Communicator
 from ..config import Config as CommConfig
 from ..dtypes import DTYPES, dtype_named, name_of
@@ -28,7 +28,7 @@ from ..planner import Plan
 from ..reduce_ops import ReduceOp, op_named
 from ..report.perf import Columns, Config, Measurement, Rank, Row
 from ..units import format_size
-from .common import topology_from
+from .common import collective_for, topology_from
 from .perf_arguments import Settings
 from .perf_data import Exchange, available_memory, block_of, buffer_bytes
 
@@ -267,7 +267,7 @@ def _machine(
 
 def prepared(arguments: argparse.Namespace, settings: Settings, world: Any) -> Run:
     """Return a run on the machine the arguments name; raises what is wrong with them."""
-    collective = collective_named(settings.collective)
+    collective = collective_for(settings.collective)
     topology, n = _machine(arguments, settings, world)
     cases = _cases(settings, collective, n)
     config = CommConfig(algo=settings.algo, proto=settings.proto, policy=settings.policy,

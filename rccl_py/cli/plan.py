@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import plan_alltoallv, plan_barrier, plan_faults, plan_schedules, plan_sizes
+from . import plan_alltoallv, plan_barrier, plan_faults, plan_modes, plan_schedules, plan_sizes
 from .common import (
     OneLineParser,
     add_engine_argument,
     add_topology_arguments,
+    at_least,
+    filter_from,
     guarded,
+    print_json,
     topology_from,
 )
 
@@ -47,8 +49,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="BYTES",
         help="rccl-tests' size, such as 64K or 1G (may be repeated; default: a table of sizes)",
     )
-    parser.add_argument("-g", "--ngpus", type=int, metavar="K", help="use the first K GPUs")
-    parser.add_argument("-r", "--root", type=int, default=0, help="root of rooted collectives")
+    parser.add_argument("-g", "--ngpus", type=at_least(1), metavar="K", help="use the first K GPUs")
+    parser.add_argument(
+        "-r",
+        "--root",
+        type=at_least(0),
+        metavar="R",
+        help="root of broadcast, reduce, gather and scatter (0)",
+    )
     parser.add_argument("--algo", metavar="LIST", help="as NCCL_ALGO: ring,tree or ^tree or ...")
     parser.add_argument("--proto", metavar="LIST", help="as NCCL_PROTO: LL, LL128, Simple")
     parser.add_argument(
@@ -80,9 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--limits",
         choices=plan_schedules.LIMITS,
-        default="rccl",
-        help="whose reader must hold the --export: rccl (64 steps a thread block), msccl (256), "
-        "none",
+        help="whose reader must hold the --export: rccl (64 steps a thread block; the default), "
+        "msccl (256), none",
     )
     parser.add_argument(
         "--pieces", type=int, metavar="K", help="--export the algorithm in K pieces instead"
@@ -92,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     plan_alltoallv.add_arguments(parser)
     add_engine_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
-    parser.add_argument("--ranks", type=int, default=8, help="tree lines of so many ranks (8)")
+    parser.add_argument(
+        "--ranks", type=at_least(1), metavar="N", help="print tree lines of N ranks (8)"
+    )
     parser.add_argument(
         "--all", action="store_true", help="print rings and trees always, and whole"
     )
@@ -108,15 +117,17 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from ..collectives import collective_named
     from ..errors import InvalidUsage
-    from ..units import parse_size
 
+    arguments.collective = plan_modes.named(arguments.collective)
+    plan_modes.check(arguments)
     if arguments.collective == "barrier":
         return plan_barrier.run(arguments)
-    if arguments.collective == "alltoallv" or arguments.counts:
+    if arguments.collective == "alltoallv":
         return plan_alltoallv.run(arguments)
     customs = plan_schedules.read(plan_schedules.named(arguments.schedule, os.environ, os.pathsep))
     spec = collective_named(plan_schedules.collective_of(arguments.collective, customs))
-    sizes = [parse_size(s) for text in arguments.size or [] for s in text.split(",")]
+    plan_modes.check_root(arguments, spec.name, rooted=spec.rooted)
+    root, sizes = arguments.root or 0, plan_sizes.sizes_from(arguments)
     topology = topology_from(arguments)
     planner = _planner(arguments, topology, customs)
     blocks = max(spec.blocks(planner.fabric.nranks))
@@ -127,17 +138,18 @@ def _run(arguments: argparse.Namespace) -> int:
         _compare(arguments, planner, spec.name, [size / blocks for size in wanted])
         return 0
     if arguments.breakpoints:
-        plan_sizes.breakpoints(planner, spec.name, sizes, arguments.root, as_json=arguments.json)
+        plan_sizes.breakpoints(planner, spec.name, sizes, root, as_json=arguments.json)
         return 0
-    plans = [planner.plan(spec.name, size / blocks, arguments.root) for size in wanted]
+    plans = [planner.plan(spec.name, size / blocks, root) for size in wanted]
     if arguments.export:
         if len(sizes) != 1:
             raise InvalidUsage("--export writes one plan: give one --size")
-        plan_schedules.export(plans[0], arguments.export, arguments.limits, arguments.pieces)
+        plan_schedules.export(plans[0], arguments.export, arguments.limits or "rccl", arguments.pieces)
     if arguments.json:
         _print_json(arguments, plans, planner, topology, customs)
     elif arguments.explain:
         plan_sizes.explain(plans, planner)
+        _print_timed(arguments, plans)
     else:
         if customs:
             print("\n".join(plan_schedules.lines(plans, planner, customs)))
@@ -157,11 +169,11 @@ def _planner(arguments: argparse.Namespace, topology: Topology, customs: list[Cu
     ngpus = arguments.ngpus or (customs[0].nranks if customs else None)
     return Planner(
         lower(topology, ngpus),
-        arguments.algo or os.environ.get("NCCL_ALGO"),
-        arguments.proto or os.environ.get("NCCL_PROTO"),
+        filter_from("--algo", arguments.algo, "NCCL_ALGO"),
+        filter_from("--proto", arguments.proto, "NCCL_PROTO"),
         policy=arguments.policy,
         custom=customs,
-        synthesise=arguments.synthesis,
+        synthesise=arguments.synthesis or "auto",
         cache=plan_sizes.kept,
         verify=arguments.verify or arguments.explain,
         always=EXPRESSIBLE if arguments.tuner_csv else (),
@@ -182,11 +194,11 @@ def _print_json(
     for one, plan in zip(told, plans) if customs else ():
         one["schedules"] = plan_schedules.as_dicts(plan, customs)
     for one, plan in zip(told, plans) if arguments.explain else ():
-        one["breakpoints"] = plan_sizes.as_dicts(planner, plan.collective, arguments.root)
+        one["breakpoints"] = plan_sizes.as_dicts(planner, plan.collective, plan.root)
     if arguments.without:
         healthy = _planner(arguments, plan_faults.healthy(arguments), customs)
         told = [one | plan_faults.compared(p, healthy)[1] for one, p in zip(told, plans)]
-    print(json.dumps(told, indent=1))
+    print_json(told)
 
 
 def _print(
@@ -199,20 +211,25 @@ def _print(
 ) -> None:
     """Print a table of plans (whole), or each of them, and what to think of them."""
     from ..planner.describe import plan_lines, table_lines
-    from ..units import format_size
 
     if whole:
         print(f"# {plans[0].collective} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
         print("\n".join(table_lines(plans)))
     for plan in [] if whole else plans:
-        print("\n".join(plan_lines(plan, planner, arguments.ranks, whole=arguments.all)))
+        print("\n".join(plan_lines(plan, planner, arguments.ranks or 8, whole=arguments.all)))
     print("\n".join(_trust(plans, topology)))
-    for plan in plans if arguments.engine else []:
-        line = _timed(plan, arguments.engine)
-        said = line.explain(planner.fabric).splitlines()
-        print("\n".join(f"# {format_size(plan.size)}: {text}" for text in said))
+    _print_timed(arguments, plans)
     for note in topology.notes:
         print(f"# note: {note}")
+
+
+def _print_timed(arguments: argparse.Namespace, plans: list[Plan]) -> None:
+    """Print what the --engine that is asked for says of each plan, if one is."""
+    from ..units import format_size
+
+    for plan in plans if arguments.engine else []:
+        said = _timed(plan, arguments.engine).explain(plan.profile.fabric).splitlines()
+        print("\n".join(f"# {format_size(plan.size)}: {text}" for text in said))
 
 
 def _trust(plans: list[Plan], topology: Topology) -> Iterator[str]:
@@ -273,10 +290,10 @@ def _compare(
     rows = [
         row
         for block in wanted
-        for row in compared(planner, policies, collective, block, arguments.root)
+        for row in compared(planner, policies, collective, block, arguments.root or 0)
     ]
     if arguments.json:
-        print(json.dumps([comparison_as_dict(row) for row in rows], indent=1))
+        print_json([comparison_as_dict(row) for row in rows])
         return
     print(f"# {collective} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
     print("\n".join(comparison_lines(rows)))
@@ -295,7 +312,7 @@ def _write_tuner(
 
     fabric = planner.fabric
     wanted = sizes or [1 << k for k in range(10, 34)]
-    plans = [planner.plan_by(None, collective, s / blocks, arguments.root) for s in wanted]
+    plans = [planner.plan_by(None, collective, s / blocks, arguments.root or 0) for s in wanted]
     rules, remarks = rules_of(plans, figures_of(fabric))
     head = [
         f"{collective} on {fabric.name}, {fabric.nranks} ranks: the fastest by the model of "

@@ -1,17 +1,17 @@
 """What ``rccl-plan alltoallv`` prints: the plan of an exchange of unequal parts.
 
-Owns --counts and which flags make sense with it. The plan and its text are rccl_py.planner's.
+Owns --counts. The plan and its text are rccl_py.planner's.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .common import topology_from
+from . import plan_faults
+from .common import filter_from, print_json, topology_from
+from .plan_sizes import sizes_from
 
 if TYPE_CHECKING:
     from ..fabric import I64
@@ -21,9 +21,6 @@ __all__ = ["add_arguments", "run"]
 
 _MOST = 2048
 """Ranks of an exchange that is planned: 4 million parts take some seconds and a GB."""
-_WITHOUT = ("export", "schedule", "explain", "breakpoints", "compare", "tuner_csv", "policy",
-            "verify")  # fmt: skip
-"""Flags for plans of schedules, which an exchange of unequal parts has none of."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,36 +47,38 @@ def run(arguments: argparse.Namespace) -> int:
         plan_alltoallv(fabric, counts, protocols, ways)
         for counts in _counts(arguments, fabric.nranks)
     ]
+    healthy = []
+    if arguments.without:
+        whole = lower(plan_faults.healthy(arguments), arguments.ngpus)
+        healthy = [plan_alltoallv(whole, plan.counts, protocols, ways) for plan in plans]
     if arguments.json:
         told = [uneven_as_dict(plan) | _timed(plan, arguments.engine) for plan in plans]
-        print(json.dumps(told, indent=1))
+        for one, before in zip(told, healthy):
+            one["healthy"] = {"algorithm": before.algorithm, "protocol": before.protocol,
+                              "seconds": before.seconds}  # fmt: skip
+        print_json(told)
         return 0
     for plan in plans:
         print("\n".join(uneven_lines(plan)))
         if arguments.engine:
             told_by = plan.timeline(arguments.engine).explain(fabric).splitlines()
             print("\n".join(f"# {text}" for text in told_by))
+    for plan, before in zip(plans, healthy):
+        named, size = f"{before.algorithm}/{before.protocol}", f"{int(plan.counts.sum()):,} bytes"
+        print(plan_faults.line(size, before.seconds, named, plan.seconds))
     for note in topology.notes:
         print(f"# note: {note}")
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Raise InvalidUsage where flags do not go together."""
+    """Raise InvalidUsage without counts."""
     from ..errors import InvalidUsage
 
-    if arguments.collective != "alltoallv":
-        asked = arguments.collective or "no collective"
-        raise InvalidUsage(f"--counts is for alltoallv, not for {asked}")
     if not arguments.counts:
         raise InvalidUsage(
             "alltoallv: --counts is missing: a file of bytes, or zipf:1.6 with a --size"
         )
-    for name in _WITHOUT:
-        if getattr(arguments, name):
-            raise InvalidUsage(
-                f"--{name.replace('_', '-')} is for plans of schedules: an alltoallv has none"
-            )
 
 
 def _timed(plan: UnevenPlan, engine: str | None) -> dict[str, object]:
@@ -95,14 +94,13 @@ def _counts(arguments: argparse.Namespace, n: int) -> Iterator[I64]:
     from ..errors import InvalidUsage
     from ..formats.counts import read_counts
     from ..planner.flows.demands import zipf_counts
-    from ..units import parse_size
 
     if n > _MOST:
         raise InvalidUsage(
             f"alltoallv: {n} ranks have {n * n:,} parts: at most {_MOST} ranks (take some of "
             "them, with -g or --nodes)"
         )
-    sizes = [parse_size(s) for text in arguments.size or [] for s in text.split(",")]
+    sizes = sizes_from(arguments)
     if arguments.counts.partition(":")[0] != "zipf":
         if sizes:
             raise InvalidUsage("--size is for drawn counts (zipf:1.6): a file has its own")
@@ -136,7 +134,7 @@ def _ways(text: str | None) -> list[str] | None:
     from ..errors import InvalidUsage
     from ..planner.flows.alltoallv import WAYS
 
-    if not text or not text.strip():
+    if text is None:
         return None
     asked = text.strip().lower()
     names = [name.strip() for name in asked.removeprefix("^").split(",") if name.strip()]
@@ -157,8 +155,8 @@ def _protocols(text: str | None) -> list[str]:
     from ..errors import InvalidUsage
     from ..planner.restrict import allowed_protocols
 
-    asked = text or os.environ.get("NCCL_PROTO")
+    asked = filter_from("--proto", text, "NCCL_PROTO")
     found = allowed_protocols(asked, "alltoallv")
     if not found:
-        raise InvalidUsage(f"NCCL_PROTO={asked!r} leaves no protocol for an alltoallv")
+        raise InvalidUsage(f"{'--proto' if text else 'NCCL_PROTO'} {asked!r} leaves no protocol for an alltoallv")
     return found

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..planner import Plan, Planner
     from ..topology import Topology
 
-__all__ = ["add_arguments", "compared", "degraded", "healthy"]
+__all__ = ["add_arguments", "compared", "degraded", "healthy", "line"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,16 +49,23 @@ def degraded(topology: Topology, given: list[str]) -> Topology:
     return topology
 
 
+def line(what: str, before: float, named: str, after: float) -> str:
+    """Return what a fault costs: s on the healthy machine, by which algorithm, and s on this."""
+    from ..units import format_time
+
+    more = after / before - 1
+    return (
+        f"# {what}: healthy: {format_time(before)} ({named}), this: {format_time(after)} "
+        f"({more:+.1%})"
+    )
+
+
 def compared(plan: Plan, planner: Planner) -> tuple[str, dict[str, object]]:
     """Return what the healthy machine's planner says of a plan's call: as a line, and for JSON."""
-    from ..units import format_size, format_time
+    from ..units import format_size
 
     whole = planner.plan(plan.collective, plan.block, plan.root)
-    more = plan.decided_time / whole.decided_time - 1
-    took, now = format_time(whole.decided_time), format_time(plan.decided_time)
-    line = (
-        f"# {format_size(plan.size)}: healthy: {took} ({whole.algorithm}/{whole.protocol}), "
-        f"this: {now} ({more:+.1%})"
-    )
-    return line, {"healthy": {"algorithm": whole.algorithm, "protocol": whole.protocol,
-                              "seconds": whole.decided_time, "engine": whole.engine}}  # fmt: skip
+    took, named = whole.decided_time, f"{whole.algorithm}/{whole.protocol}"
+    said = line(format_size(plan.size), took, named, plan.decided_time)
+    return said, {"healthy": {"algorithm": whole.algorithm, "protocol": whole.protocol,
+                              "seconds": took, "engine": whole.engine}}  # fmt: skip

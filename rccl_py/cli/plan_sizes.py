@@ -7,15 +7,16 @@ rccl_py.planner's.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .common import print_json
+
 if TYPE_CHECKING:
     from ..planner import Plan, Planner
 
-__all__ = ["add_arguments", "as_dicts", "breakpoints", "explain", "kept"]
+__all__ = ["add_arguments", "as_dicts", "breakpoints", "explain", "kept", "sizes_from"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--synthesis",
         choices=["auto", "always", "never"],
-        default="auto",
-        help="whether trees and paths are made for this machine where the rest leaves over 3%% of "
-        "the optimum: auto (16 ranks, 32 for alltoall), always (80 and 64), never",
+        help="whether trees and ways are made for this machine: auto (the default: up to 16 ranks; "
+        "up to 64 where the rest takes 10%% over the bound), always (up to 128, of alltoall 64), "
+        "never",
     )
     parser.add_argument(
         "--verify",
@@ -51,6 +52,25 @@ def kept() -> Path | None:
     from ..planner.packing import cache_folder
 
     return cache_folder(os.environ)
+
+
+def sizes_from(arguments: argparse.Namespace) -> list[int]:
+    """Return the sizes asked for, in bytes. Raises InvalidArgument, InvalidUsage."""
+    from ..errors import InvalidArgument, InvalidUsage
+    from ..units import parse_size
+
+    found = []
+    for text in (part for given in arguments.size or [] for part in given.split(",")):
+        try:
+            found.append(parse_size(text))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"--size: {error}") from None
+    if arguments.breakpoints and found and min(found) == max(found):
+        raise InvalidUsage(
+            "--breakpoints goes from the least --size to the largest: give two, or none for "
+            "8 to 16G"
+        )
+    return found
 
 
 def as_dicts(planner: Planner, collective: str, root: int) -> list[dict[str, object]]:
@@ -76,10 +96,10 @@ def breakpoints(
     from ..planner.breakpoints import breakpoint_lines
     from ..planner.describe import range_as_dict
 
-    lo, hi = (min(sizes), max(sizes)) if len(sizes) > 1 else (8, 16 << 30)
+    lo, hi = (min(sizes), max(sizes)) if sizes else (8, 16 << 30)
     found = planner.breakpoints(collective, lo, hi, root)
     if as_json:
-        print(json.dumps([range_as_dict(r) for r in found], indent=1))
+        print_json([range_as_dict(r) for r in found])
         return
     print(f"# {collective} on {planner.fabric.name}, {planner.fabric.nranks} ranks")
     print("\n".join(breakpoint_lines(found)))

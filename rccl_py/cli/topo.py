@@ -103,10 +103,12 @@ def _list() -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from ..report.topo import describe
-    from .topo_files import graph_lines
+    from .topo_files import check_graph, graph_lines
 
     lines = graph_lines(arguments.topology)
-    if lines is None:
+    if lines is not None:
+        check_graph(arguments)
+    else:
         lines = describe(topology_from(arguments), arguments.matrix, arguments.rocm)
     print("\n".join(lines))
     return 0

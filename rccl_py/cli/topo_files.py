@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import topology_from
+from .common import collective_for, filter_from, topology_from
+from .plan_sizes import kept
 
 if TYPE_CHECKING:
     from ..planner import Plan
     from ..topology import Topology
 
-__all__ = ["convert", "draw", "graph_lines"]
+__all__ = ["check_graph", "convert", "draw", "graph_lines"]
 
 _SIZE = "256M"  # of a load drawn without one: where links, not hops, decide
 _WHOLE = ("graphml", "json")  # formats that hold every node and the network
@@ -22,15 +23,19 @@ _SNIFFED = 1 << 12  # bytes of a file looked at to see a graph XML
 
 def _plan(topology: Topology, asked: str) -> Plan:
     """Return the plan of ``collective[:size]`` on `topology`."""
-    from ..collectives import collective_named
     from ..planner import Planner
     from ..topology import lower
     from ..units import parse_size
 
     name, _, size = asked.partition(":")
-    spec, planner = collective_named(name), Planner(lower(topology))
-    return planner.plan(spec.name, parse_size(size or _SIZE) / max(spec.blocks(
-        planner.fabric.nranks)))  # fmt: skip
+    spec, bytes_ = collective_for(name), parse_size(size or _SIZE)
+    planner = Planner(
+        lower(topology),
+        filter_from("--algo", None, "NCCL_ALGO"),
+        filter_from("--proto", None, "NCCL_PROTO"),
+        cache=kept,
+    )
+    return planner.plan(spec.name, bytes_ / max(spec.blocks(planner.fabric.nranks)))
 
 
 def draw(arguments: argparse.Namespace) -> int:
@@ -69,6 +74,18 @@ def graph_lines(name: str) -> list[str] | None:
     from ..topology.formats.nccl.graph_write import describe_graph
 
     return describe_graph(read_graph_xml(path))
+
+
+def check_graph(arguments: argparse.Namespace) -> None:
+    """Raise InvalidArgument for an option of `show` that graph XML, which is no machine, ignores."""
+    from ..errors import InvalidArgument
+
+    for name, value in vars(arguments).items():
+        if name not in ("command", "topology") and value is not None and value is not False:
+            raise InvalidArgument(
+                f"show: {arguments.topology} is graph XML, rings and trees without a machine: "
+                f"--{name.replace('_', '-')} has no effect on it"
+            )
 
 
 def _format(arguments: argparse.Namespace) -> str:

@@ -7,6 +7,8 @@ not bind it: a barrier moves none. Knows no communicator.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +17,10 @@ from ..algorithms.shapes import double_binary_tree, identity_order
 from ..fabric import Fabric
 from ..links import PROTOCOLS
 from ..timing import Loads, profile
+from .machine import fabric_for
+
+if TYPE_CHECKING:
+    from ..topology import Topology
 
 __all__ = ["Barrier", "plan_barrier"]
 
@@ -35,11 +41,12 @@ class Barrier:
     seconds: float
 
 
-def plan_barrier(fabric: Fabric) -> Barrier:
-    """Return the quickest barrier of all ranks of `fabric`.
+def plan_barrier(fabric: Fabric | Topology | str | Path) -> Barrier:
+    """Return the quickest barrier of all ranks of `fabric`, or of a machine's name or file.
 
     In rounds of distance 1, 2, 4, ... (dissemination) or, where ranks are few, all to all at once.
     """
+    fabric = fabric_for(fabric, "plan_barrier")
     n = fabric.nranks
     one = np.ones(1, dtype=np.int32)
     recipe = Recipe(n, 0, identity_order(n), one, double_binary_tree(n))

@@ -3,9 +3,10 @@
 Owns the time of a bound and its words; rates are those of rccl_py.planner.optimum, on the graph
 of rccl_py.fabric.graph, latencies those of rccl_py.planner.hops. A call takes the launch, and then
 whichever is longer, the hops and messages it cannot do without, or its bytes at the best rate and
-the hops they cannot hide, and at last the copy of a rank's own block, where there is one:
+the hops they cannot hide, or what ranks read, write and add in their memories; and at last the
+copy of a rank's own block, where there is one:
 
-    seconds = launch + max(latency, hops + size / rate) + own
+    seconds = launch + max(latency, hops + size / rate, memory) + own
 
 Hops and bytes do not simply add up: while the farthest rank's bytes are on their way, those of
 others cross the cut. What they do add is the message that brings the last of them over (docs/
@@ -25,7 +26,8 @@ from ..collectives import COLLECTIVES
 from ..fabric import F64, Fabric
 from ..fabric.graph import Graph, graph_of
 from ..fabric.symmetry import Symmetry, symmetry
-from ..units import format_bandwidth
+from ..timing.memory import STAGED
+from ..units import format_bandwidth, format_time
 from .hops import Hops
 from .optimum import Optimum, allgather, allreduce, alltoall, broadcast, gather, reduce_scatter
 from .optimum import reduce as reduce_to
@@ -35,17 +37,25 @@ from .optimum.words import words
 __all__ = ["Bound", "Cuts", "find_cuts", "lower_bound"]
 
 _CLOSED = 16_384  # ranks above which the groups the graph names are the only cuts that are tried
+_WORK = {"allgather": (2, 0, 1), "alltoall": (2, 0, 1), "reduce_scatter": (1, 1, 1),
+         "allreduce": (3, 1, 2)}  # fmt: skip
+"""Times n - 1 blocks of a n-th of the size that a rank, on average, reads or writes, and adds.
+
+Every block gets n - 1 times to a rank that did not have it, or had not added it: it is read where
+it is sent, and then written, or added. The last column is how often a block has to arrive.
+"""
 _ROOTED = {"broadcast": broadcast, "reduce": reduce_to, "gather": gather, "scatter": scatter_from}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Bound:
     """seconds: no call of this size can be faster. cut: the set and links that say so.
 
     launch, latency, links: s of a call of nothing, of the hops and messages of a call of one byte,
     and of its size at the best rate. hops: s of latency that no byte hides. own: s in which a rank
-    copies its own block. seconds = launch + max(latency, hops + links) + own. rate: B/s of algbw
-    that `links` is for; exact: whether schedules reach that rate (else it is the best bound known).
+    copies its own block. memory: s its memory and adders take. seconds = launch + max(latency,
+    hops + links, memory) + own. rate: B/s of algbw that `links` is for; exact: whether schedules
+    reach that rate (else it is the best bound known).
     """
 
     seconds: float
@@ -57,6 +67,10 @@ class Bound:
     exact: bool = True
     hops: float = 0.0
     own: float = 0.0
+    memory: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Bound {format_time(self.seconds)}: {self.cut}>"
 
 
 class Cuts:
@@ -108,6 +122,16 @@ class Cuts:
                      for end in (graph.tail, graph.head))  # fmt: skip
         return np.asarray(out, dtype=np.float64), np.asarray(into, dtype=np.float64)
 
+    @cached_property
+    def staged(self) -> bool:
+        """Whether all that arrives passes a staging buffer: no two ranks load and store."""
+        for domain in self.fabric.domains:
+            one = np.arange(domain.ngpus, dtype=np.int32)
+            for k in range(1, domain.ngpus):
+                if domain.inside.coherent(one, np.roll(one, -k)).any():
+                    return False
+        return True
+
     def _found(self, collective: str, root: int) -> Optimum:
         graph, closed = self.graph, self.fabric.nranks > _CLOSED
         alike = None if closed else self.alike
@@ -120,10 +144,11 @@ class Cuts:
         if collective == "alltoall":
             return alltoall(graph, alike, closed=closed).optimum
         part = self.fabric.multicast
-        if not part or not graph.adds.any() or graph.nests:
-            return allreduce(graph, alike, closed=closed, in_network=part > 0).optimum
+        if not part or not graph.adds.any():
+            return allreduce(graph, alike, closed=closed).optimum
         # Ports with a part of their rate say more than switches that are as good as they could be.
-        found = allreduce(graph, alike, closed=closed, in_network=True, variables=0).optimum
+        limit = {} if graph.nests else {"variables": 0}
+        found = allreduce(graph, alike, closed=closed, in_network=True, **limit).optimum
         switched = _at_ports(graph, part)
         return switched if switched.rate < found.rate else found
 
@@ -136,19 +161,29 @@ class Cuts:
 def _at_ports(graph: Graph, part: float) -> Optimum:
     """Return the bound of an allreduce at the ranks' ports, which their switches may help with.
 
-    A sum or a copy by switches costs a port's bytes over `part`; all ranks' ports together carry
-    2 n min(2 (n - 1) / n, (1 + 1 / n) / part) of the size, both directions counted.
+    Until all n ranks have the sum of all, each byte is added n - 1 times and handed on n - 1 times.
+    Done by a rank, one costs a byte out of a port and one into another; by a switch of k ranks at
+    best (k + 1) / (k - 1) / part bytes at its ports. So all ports together carry, both directions
+    counted, the size 2 (n - 1) times over what a byte at each of them does.
     """
-    n = graph.nranks
-    held = graph.weight > 0
-    out = float(graph.capacity[held[graph.tail]].sum())
-    into = float(graph.capacity[held[graph.head]].sum())
-    each = min(2.0 * (n - 1) / n, (1.0 + 1.0 / n) / part)
+    held, ranks = graph.weight > 0, graph.nranks
+    at = np.zeros(graph.nvertices)  # ranks at each switch
+    up = held[graph.tail] & graph.adds[graph.head]
+    np.add.at(at, graph.head[up], 1.0)
+    worth = np.full(graph.nvertices, 0.5)
+    many = graph.adds & (at > 1)
+    worth[many] = np.maximum(0.5, part * (at[many] - 1) / (at[many] + 1))
+    width = does = 0.0
+    for end, other in ((graph.tail, graph.head), (graph.head, graph.tail)):
+        port = held[end]
+        width += float(graph.capacity[port].sum())
+        does += float((graph.capacity[port] * worth[other[port]]).sum())
+    rate = does / (2 * (ranks - 1))
     inside = np.ones(graph.nvertices, dtype=bool)
     inside[graph.rank[0]] = False
-    width = (out + into) / (2 * n)
-    return Optimum(graph, width / each, False, "all ports, with what switches add up", inside,
-                   each, width)  # fmt: skip
+    width /= 2 * ranks
+    return Optimum(graph, rate, False, "all ports, with what switches add up", inside,
+                   width / rate, width)  # fmt: skip
 
 
 def find_cuts(fabric: Fabric) -> Cuts:
@@ -164,6 +199,26 @@ def _amount(found: Optimum, size: float) -> str:
     return f"{found.share * size / 1e9:.4g} GB must {way}"
 
 
+def _memory(fabric: Fabric, cuts: Cuts, collective: str, size: float) -> tuple[float, str]:
+    """Return the s that memory takes at least, and in words whether it moves or adds."""
+    if collective not in _WORK or (collective == "allreduce" and fabric.multicast):
+        return 0.0, ""  # switches add up and hand on
+    moved, added, arrives = map(float, _WORK[collective])
+    volume = size * (fabric.nranks - 1) / fabric.nranks
+    if cuts.staged:
+        moved += STAGED * arrives
+    by_way = (
+        (
+            moved * volume / fabric.memory,
+            f"reads and writes {moved * volume / 1e9:.4g} GB",
+            "memory",
+        ),
+        (added * volume / fabric.reduction, f"adds {added * volume / 1e9:.4g} GB", "reduction"),
+    )
+    seconds, what, which = max(by_way)
+    return seconds, f"memory: a rank {what} at {format_bandwidth(getattr(fabric, which))}"
+
+
 def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: int = 0) -> Bound:
     """Return the lower bound of a call of `size` bytes (rccl-tests' size) on `fabric`."""
     launch = fabric.launch
@@ -176,7 +231,11 @@ def lower_bound(fabric: Fabric, cuts: Cuts, collective: str, size: float, root: 
     if links > latency:
         text = f"{cuts.words(collective, root)}: {_amount(found, size)}"
     beside = cuts.unhidden(collective, root, size)
+    memory, what = _memory(fabric, cuts, collective, size)
+    if memory > max(latency, beside + links):
+        text = what
     asked = COLLECTIVES[collective]
     own = asked.own(fabric.nranks) * size / max(asked.blocks(fabric.nranks)) / fabric.copy
-    seconds = launch + max(latency, beside + links) + own
-    return Bound(seconds, text, launch, latency, links, found.rate, found.exact, beside, own)
+    seconds = launch + max(latency, beside + links, memory) + own
+    exact = found.exact or memory >= beside + links
+    return Bound(seconds, text, launch, latency, links, found.rate, exact, beside, own, memory)

@@ -32,7 +32,7 @@ NOISE = 0.01
 _PER_OCTAVE = 8  # sizes at which options are compared, between powers of two
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Range:
     """Sizes lo..hi (bytes, both included) that are done alike.
 
@@ -52,6 +52,10 @@ class Range:
     loses: float = 0.0
     first: float = 0.0
     last: float = 0.0
+
+    def __repr__(self) -> str:
+        sizes = f"{self.lo:.0f} to {self.hi:.0f} B"
+        return f"<Range {sizes}: {self}, {format_time(self.first)} to {format_time(self.last)}>"
 
     def __str__(self) -> str:
         cut = f", {self.pieces} pieces" if self.pieces > 1 else ""

@@ -34,7 +34,7 @@ _TURNS = 1.5  # times the busiest link's seconds, beyond which links take turns
 _BOUNDS = (("latency", "hops"), ("link", "links"), ("memory", "memory"), ("channels", "channels"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Candidate:
     """One way to do the call. seconds: predicted. reason: why it lost ("" for the chosen one).
 
@@ -50,6 +50,15 @@ class Candidate:
     reason: str = ""
     engine: str = ""
     checked: float = np.nan
+
+    def __repr__(self) -> str:
+        return f"<Candidate {self}>"
+
+    def __str__(self) -> str:
+        named = f"{self.algorithm}/{self.protocol}".rstrip("/")
+        cut = f", {self.pieces} pieces" if self.pieces > 1 else ""
+        took = format_time(self.seconds) if np.isfinite(self.seconds) else "not timed"
+        return f"{named}{cut}: {took}" + (f" ({self.reason})" if self.reason else "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from .bounds import Bound, Cuts, find_cuts, lower_bound
 from .breakpoints import Range, ranges, sizes_between
 from .floors import Machine
 from .given import AnySchedule, Given
+from .machine import fabric_for
 from .offers import Made, Offers, nothing_left, without_tail
 from .plan import Candidate, Plan
 from .policies import Figures, Policy, policy_named
@@ -36,6 +37,9 @@ from .synthesis import Synthesis
 from .trees import find_trees
 from .verify import verified
 from .volumes import Places
+
+if TYPE_CHECKING:
+    from ..topology import Topology
 
 __all__ = ["Planner"]
 
@@ -52,7 +56,7 @@ _ROWS = 1 << 24  # a schedule of more rows than this is not enumerated to plan w
 
 
 class Planner:
-    """Plans collectives on one fabric.
+    """Plans collectives on one fabric: that of a machine's name, file or Topology, or a Fabric.
 
     algo, proto: restrictions in the syntax of NCCL_ALGO and NCCL_PROTO. max_channels: the most
     rings or trees that are used side by side. policy: a library whose choices are taken instead of
@@ -66,7 +70,7 @@ class Planner:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: Fabric | Topology | str | Path,
         algo: str | None = None,
         proto: str | None = None,
         max_channels: int | None = None,
@@ -79,11 +83,7 @@ class Planner:
         verify: bool = False,
         always: Sequence[str] = (),
     ) -> None:
-        if not isinstance(fabric, Fabric):
-            raise InvalidArgument(
-                f"Planner: {fabric!r} is a {type(fabric).__name__}: a Fabric was expected, such as "
-                "lower(load('mi300x-8'))"
-            )
+        fabric = fabric_for(fabric, "Planner")
         for what, restriction in (("algo", algo), ("proto", proto)):
             if restriction is not None:
                 text(restriction, what)

@@ -1,9 +1,9 @@
 """What NCCL_ALGO and NCCL_PROTO allow, in their own syntax, with no silent fallback.
 
 Owns the parsing: ``ring,tree`` allows these, ``^tree`` all but these, ``ring;allreduce:^tree``
-one list for all and another for one collective. Names are families (ring, tree, direct, ...),
-full algorithm names, or NCCL's own algorithms that this library does not have (which then leave
-nothing). Knows no time.
+one list for all and another for one collective. A name is that algorithm alone where the
+collective has one called so, as in docs/algorithms.md; else all of the family (ring, tree, direct,
+...) it names. NCCL's own algorithms that this library does not have leave nothing. Knows no time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _ELSEWHERE = ("collnetdirect", "collnetchain")
 def _list_for(text: str, collective: str, variable: str) -> list[tuple[bool, str]] | None:
     """Return the (excluded, token) list that applies to `collective`, None for no restriction."""
     chosen: str | None = None
+    if not text.strip("; \t\n"):
+        raise _nothing(text, variable)
     for i, entry in enumerate(e.strip() for e in text.lower().split(";")):
         if not entry:
             continue
@@ -47,13 +49,27 @@ def _list_for(text: str, collective: str, variable: str) -> list[tuple[bool, str
     if chosen is None:
         return None
     # NCCL writes one ^ before a list to exclude all of it.
+    chosen = chosen.strip()
     excluded = chosen.startswith("^")
-    if not excluded and "^" in chosen:
+    found = [t.strip().removeprefix("^" if excluded else "") for t in chosen.split(",")]
+    if any("^" in token for token in found):
         raise InvalidUsage(
             f"{variable}={text!r}: a ^ leads the whole list ('^ring,tree' leaves both out); "
             "allowing some and leaving others out cannot be mixed"
         )
-    return [(excluded, t.strip().removeprefix("^")) for t in chosen.split(",") if t.strip()]
+    named = [(excluded, token) for token in found if token]
+    if not named:
+        raise _nothing(text, variable)
+    return named
+
+
+def _nothing(text: str, variable: str) -> InvalidUsage:
+    """Return the error of a list without a name."""
+    some, rest = ("LL,LL128", "^LL") if "proto" in variable.lower() else ("ring,tree", "^ring")
+    return InvalidUsage(
+        f"{variable}={text!r} names nothing: expected names, as in {some!r}, or a ^ and those to "
+        f"leave out, as in {rest!r}; leave it out to allow everything"
+    )
 
 
 def _allowed(
@@ -79,29 +95,35 @@ def _allowed(
     return [n for n in every if any(matches(n, t) for _, t in parsed)]
 
 
-def allowed_algorithms(text: str | None, collective: str) -> list[str]:
+def allowed_algorithms(
+    text: str | None, collective: str, variable: str = "NCCL_ALGO"
+) -> list[str]:
     """Return the names of the algorithms of `collective` that `text` (NCCL_ALGO) allows.
 
-    May be empty; the caller says so. Raises InvalidUsage for a token that is not known.
+    May be empty; the caller says so. variable: who said so, for messages. Raises InvalidUsage for a
+    name that is not known, or where there is none.
     """
     family = {a.name: a.family for a in ALGORITHMS if a.collective == collective}
+    here = {name.lower() for name in family}
     known = [*FAMILIES, *(a.name for a in ALGORITHMS), *_ELSEWHERE]
     return _allowed(
         text,
         collective,
-        "NCCL_ALGO",
+        variable,
         family,
         known,
-        lambda name, token: token in (name, family[name]),
+        lambda name, token: token == (name if token in here else family[name]),
     )
 
 
-def allowed_protocols(text: str | None, collective: str) -> list[str]:
+def allowed_protocols(
+    text: str | None, collective: str, variable: str = "NCCL_PROTO"
+) -> list[str]:
     """Return the names of the protocols `text` (NCCL_PROTO) allows for `collective`."""
     return _allowed(
         text,
         collective,
-        "NCCL_PROTO",
+        variable,
         PROTOCOLS,
         PROTOCOLS,
         lambda name, token: name.lower() == token,

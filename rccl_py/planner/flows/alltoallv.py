@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +24,13 @@ from ...links import PROTOCOLS
 from ...schedule import I32, Layout, Phase, Schedule, at, rows
 from ...timing import Busy, Cost, Timeline, profile, timed
 from ...units import format_time
+from ..machine import fabric_for
 from .doors import Port, busiest_port, doors_of
 from .hops import Hops, hops_of
 from .ways import Ways, fastest_ways
+
+if TYPE_CHECKING:
+    from ...topology import Topology
 
 __all__ = ["WAYS", "UnevenCandidate", "UnevenPlan", "plan_alltoallv", "rounds_as_schedule"]
 
@@ -56,7 +62,7 @@ class UnevenCandidate:
     reason: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class UnevenPlan:
     """How unequal parts are exchanged, and why so.
 
@@ -74,6 +80,15 @@ class UnevenPlan:
     bottleneck: str
     candidates: tuple[UnevenCandidate, ...]
     fabric: Fabric
+
+    def __repr__(self) -> str:
+        return f"<UnevenPlan {self}>"
+
+    def __str__(self) -> str:
+        return (
+            f"alltoallv of {int(self.counts.sum())} B on {len(self.counts)} ranks: "
+            f"{self.algorithm}/{self.protocol}, {format_time(self.seconds)}"
+        )
 
     @property
     def gap(self) -> float:
@@ -102,18 +117,20 @@ class UnevenPlan:
 
 
 def plan_alltoallv(
-    fabric: Fabric,
+    fabric: Fabric | Topology | str | Path,
     counts: npt.ArrayLike,
     protocol: str | Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
 ) -> UnevenPlan:
     """Return the fastest known way to exchange counts[i, j] bytes from rank i to rank j.
 
-    counts : int[n, n]. protocol: the only one to use, or those to choose from; None for the
-    fastest of all. algorithms: those to choose from, of WAYS; None for all.
+    fabric: or a machine's name, file or Topology. counts : int[n, n]. protocol: the only one to
+    use, or those to choose from; None for the fastest of all. algorithms: those to choose from, of
+    WAYS; None for all.
 
     Raises InvalidArgument where counts are not [n, n] whole numbers >= 0, or for a name unknown.
     """
+    fabric = fabric_for(fabric, "plan_alltoallv")
     wanted = checked_counts(counts)
     if len(wanted) != fabric.nranks:
         raise InvalidArgument(

@@ -29,7 +29,8 @@ _NEAR = 0.003  # of the seconds that fewer levels, or fewer moves, may cost
 _ROUNDING = 0.003  # of the seconds that whole shares may cost; more only where no number will do
 _FAR = 1.5  # times the seconds of the fastest: what is slower is not kept, however shallow
 _PLAIN = 0.015  # of the seconds, that a plainer forest of the same depth may cost
-_BOTH = 16  # ranks up to which trees of a root are searched for in both ways
+_ODD = 0.02  # of the seconds, that odd pairs of ranks (`Ways.plain`) must save to be used
+_BOTH = 16  # ranks up to which trees are searched for in both ways, where there are two
 _BLOCK_SHARES = 128  # of one rank's block
 _ALL_SHARES = 1024  # of what all trees share
 
@@ -137,6 +138,33 @@ def _fastest(whole: Problem, order: Ints, *, moves: bool) -> _Found | None:
     return None if best is None else replace(best, proof=proof)
 
 
+def _plain_first(whole: Problem, order: Ints, *, moves: bool) -> list[_Found]:
+    """Return the fastest mix without odd pairs; with them where that is much faster.
+
+    Of few ranks both, where prices cannot tell: which is faster in the end, a simulation says.
+    """
+    ways = whole.ways.plain()
+    plain = None if ways is None else _fastest(replace(whole, ways=ways), order, moves=moves)
+    if plain is not None:
+        proof = 0.0
+        for prices in (plain.mix.prices, plain.mix.proving):
+            found = plain.pool.problem.ways.spread(prices)
+            every = np.zeros(whole.ways.matrix.shape[1])
+            every[: len(found)] = found
+            proof = max(proof, _proven(whole, every))
+        plain = replace(plain, proof=proof)
+        if plain.seconds <= proof * (1 + _ODD):
+            return [plain]
+    best = _fastest(whole, order, moves=moves)
+    if best is None:
+        return []
+    if plain is None or plain.seconds > best.seconds * (1 + _ODD):
+        return [best]
+    proof = max(best.proof, plain.proof)
+    both = [replace(plain, proof=proof), replace(best, proof=proof)]
+    return both if whole.ways.n <= _BOTH else both[:1]
+
+
 def _shallow(found: _Found) -> list[tuple[Mix, int]]:
     """Return mixes and their depths, the shallowest first, the last as fast as any."""
     pool, n = found.pool, found.pool.problem.ways.n
@@ -212,11 +240,10 @@ def packed(whole: Problem, order: Ints) -> list[Packed]:
         return []
     made = _on_links(whole) if rooted else []
     if not made or whole.ways.n <= _BOTH:
-        found = _fastest(whole, order, moves=not rooted)
-        if found is not None:
-            made += [_whole(found, mix, depth, whole, loss)
-                     for mix, depth in _shallow(found)
-                     for loss in ((0.0,) if rooted else (0.0, _PLAIN))]  # fmt: skip
+        made += [_whole(found, mix, depth, whole, loss)
+                 for found in _plain_first(whole, order, moves=not rooted)
+                 for mix, depth in _shallow(found)
+                 for loss in ((0.0,) if rooted else (0.0, _PLAIN))]  # fmt: skip
     made.sort(key=lambda p: (p.depth, p.pairs, p.seconds))
     return [p for k, p in enumerate(made) if all(p.seconds < q.seconds for q in made[:k])]
 

@@ -16,7 +16,7 @@ branchings" (1973).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor, fsum, log2
 from typing import Any
 
@@ -126,13 +126,14 @@ class Pool:
 class Mix:
     """A solution: x float64[T] by tree of the pool; how long the busiest kind of thing is `busy`
     a byte, in units of the ways; prices float64[L] of the kinds, and what each class pays,
-    float64[c].
+    float64[c]. proving: float64[L], the prices that proved most in the search.
     """
 
     x: F64
     busy: float
     prices: F64
     paid: F64
+    proving: F64
 
 
 def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix | None:
@@ -162,7 +163,7 @@ def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix | None:
     x[which] = np.maximum(found.x[:-1], 0.0)
     prices = np.maximum(-found.ineqlin.marginals, 0.0)
     paid = np.asarray(found.eqlin.marginals) * unit
-    return Mix(x, float(found.x[-1]) * unit, _normal(prices), paid)
+    return Mix(x, float(found.x[-1]) * unit, _normal(prices), paid, _normal(prices))
 
 
 class _Search:
@@ -237,4 +238,4 @@ def solved(pool: Pool, deepest: int, goal: float = 0.0) -> tuple[Mix | None, flo
                    for part in ((_TREND, 0.0) if search.proof else (0.0,))):  # fmt: skip
             break
         mix = mixed(pool, pool.within(deepest, mix)) or mix
-    return mix, search.proof
+    return replace(mix, proving=search.best), search.proof
