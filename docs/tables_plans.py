@@ -33,7 +33,7 @@ COLUMNS = ("allgather", "reduce_scatter", "allreduce", "alltoall")
 SIMULATED = 72  # ranks of which every message is simulated
 SYNTHESISED = 40  # ranks up to which trees are searched for: some seconds, once
 _FREE = 1e18  # B/s
-EVENTS = 1_500_000  # messages that are simulated for one figure
+EVENTS = 6_000_000  # messages that are simulated for one figure
 
 DGX1 = ("02112000", "20120100", "11020020", "12200001", "20000211", "01002012", "00201102",
         "00011220")  # NVLinks between every two GPUs (msccl-tools, TE-CCL)  # fmt: skip
@@ -102,12 +102,14 @@ BOXES = {
     "DGX-1": Box(8, _DGX1, 25, source=SCCL),
     "AMD4": Box(4, _pairs("0-1:1 0-2:1 1-3:1 2-3:1"), 1, source=SCCL),
     "NDv2 x 2": Box(8, _DGX1, 25, 12.5, 1, 2, TECCL),
+    "NDv2 x 4": Box(8, _DGX1, 25, 12.5, 1, 4, TECCL),
     "DGX-2 x 2": Box(16, _switch(), 125, 12.5, 8, 2, TECCL),
     "A100 1 x 8": Box(8, _switch(), 300, source=FOREST),
     "A100 2 x 8": Box(8, _switch(), 300, 25, 8, 2, FOREST),
     "A100 4 x 8": Box(8, _switch(), 300, 25, 8, 4, FOREST),
     "MI250 1 x 16": Box(16, _pairs(MI250), 50, source=FOREST),
     "MI250 2 x 16": Box(16, _pairs(MI250), 50, 16, 16, 2, FOREST),
+    "MI250 4 x 16": Box(16, _pairs(MI250), 50, 16, 16, 4, FOREST),
     "H100 1 x 8": Box(8, _switch(), 450),
     "H100 2 x 8": Box(8, _switch(), 450, 50, 8, 2),
     "H100 4 x 8": Box(8, _switch(), 450, 50, 8, 4),

@@ -336,7 +336,8 @@ def together(*streams: Iterable[Phase]) -> Iterator[Phase]:
         run = min(phase.steps - used for _, phase, used in active)
         busy = [(phase, used) for _, phase, used in active if phase.moves]
         if len(busy) == 1 and not busy[0][1]:
-            yield Phase(busy[0][0].moves, run, (busy[0][0],))
+            alone = busy[0][0]
+            yield Phase(alone.moves, run, alone.made_of or (alone,))
         elif busy:
             moves = tuple(m.after(used) for phase, used in busy for m in phase.moves)
             yield Phase(moves, run, tuple(phase for phase, _ in busy))

@@ -191,8 +191,8 @@ def test_nothing_to_send_is_a_plan_too(capsys):
     (["alltoallv", "--counts", "zipf:2", "--size", "8", "--algo", "ring"], "ways of an alltoallv"),
     (["alltoallv", "--counts", "zipf:2", "--size", "8", "--algo",
       "^direct,balanced,staged,greedy,relayed"], "leaves no way"),
-    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--compare"], "--compare has no effect on alltoallv"),
-    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--tuner-csv", "x"], "--tuner-csv has no effect on alltoallv"),
+    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--compare"], "--compare has no effect"),
+    (["alltoallv", "--counts", "zipf:2", "--size", "8", "--tuner-csv", "x"], "has no effect on"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_one_line_and_code_2(capsys, arguments, said):
     assert said in error(capsys, *arguments, "--topology", "mi300x-8")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import blocks, is_right
+from mscclpp_plans import MEMORY, PUT, far, near, op, plan_of, read, signal, works
 
 from rccl_py.errors import FormatError
 from rccl_py.formats import read_mscclpp, read_schedule
@@ -23,83 +24,6 @@ REAL = sorted(CASES.glob("*.json"))
 with_files = pytest.mark.skipif(
     not REAL, reason="RCCL_PY_CASES does not name a folder that contains peer_inputs/mscclpp/"
 )
-MEMORY = {"channel_type": "memory"}
-
-
-def near(kind: str, index: int, size: int = 1) -> dict:
-    """Return an operand of the gpu's own."""
-    return {"type": kind, "index": index, "size": size}
-
-
-def far(number: int, index: int, size: int = 1) -> dict:
-    """Return an operand of another gpu: remote buffer `number` of the thread block."""
-    return {"buffer_id": number, "index": index, "size": size}
-
-
-def op(name: str, src=(), dst=(), **more) -> dict:
-    """Return an operation."""
-    found = {"name": name, **more}
-    if src:
-        found["src_buff"] = list(src)
-    if dst:
-        found["dst_buff"] = list(dst)
-    return found
-
-
-def signal(name: str, *channels: int) -> dict:
-    """Return a signal, or a wait, on memory channels."""
-    return {"name": name, "channel_ids": list(channels), **MEMORY}
-
-
-def plan_of(programs: list[list[list[dict]]], collective: str = "allreduce", chunks=(1, 1, 4),
-            groups: bool = False, **more) -> dict:  # fmt: skip
-    """Return a plan: for every gpu, thread blocks, each a list of operations.
-
-    Channel k of a gpu leads to its k-th other gpu; remote buffers are i, o and s of each of them.
-    """
-    n, gpus = len(programs), []
-    for rank, thread_blocks in enumerate(programs):
-        others = [r for r in range(n) if r != rank]
-        channels = [{**MEMORY, "connected_to": others}]
-        entries = [{**MEMORY, "channel_ids": list(range(len(others)))}]
-        if groups:
-            group = {"size": n, "ranks": list(range(n))}
-            channels.append({"channel_type": "switch", "buffer_type": "i", "rank_groups": [group]})
-            entries.append({"channel_type": "switch", "channel_ids": [0]})
-        refs = [
-            {"access_channel_type": "memory", "remote_buffer_ids": list(range(3 * len(others)))}
-        ]
-        gpus.append({
-            "id": rank, "input_chunks": chunks[0], "output_chunks": chunks[1],
-            "scratch_chunks": chunks[2], "channels": channels, "semaphores": [{"init_value": 0}],
-            "remote_buffers": [{"rank": r, "type": t, "access_channel_types": ["memory"]}
-                               for r in others for t in "ios"],
-            "threadblocks": [{"id": k, "ops": ops, "channels": entries, "remote_buffer_refs": refs}
-                             for k, ops in enumerate(thread_blocks)],
-        })  # fmt: skip
-    return {"name": "test", "collective": collective, "protocol": "Simple", "inplace": True,
-            "reuse_resources": False, "gpus": gpus, "num_threads_per_block": 1024,
-            "use_double_scratch_buffer": False, "buffer_alignment": 16, "min_message_size": 0,
-            "max_message_size": 2**64 - 1, **more}  # fmt: skip
-
-
-def read(plan: dict):
-    """Return the schedule of a plan."""
-    return read_mscclpp_text(json.dumps(plan).encode(), Path("a.json"))
-
-
-def works(plan: dict) -> bool:
-    """Return whether the schedule does its collective on numbers, out of place and in place."""
-    schedule = read(plan).schedule
-    return all(is_right(schedule, np.random.default_rng(0), in_place) for in_place in (False, True))
-
-
-PUT = [
-    [[op("put", [near("i", 0)], [far(2, r)], **MEMORY), signal("signal", 0), signal("wait", 0),
-      op("re", [near("i", 0), near("s", 1 - r)], [near("i", 0)])]]
-    for r in range(2)
-]  # fmt: skip
-"""An allreduce of two gpus: put into the other's scratch, signal, wait, add."""
 
 
 # ---- what operations do -------------------------------------------------------------------------

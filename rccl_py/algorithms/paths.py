@@ -11,6 +11,8 @@ Two thirds of rank 0's block for rank 2 go straight there, a third over rank 1; 
     piece 1                    0 -> 2 cc      1 -> 2 d
                                0 -> 1 d
 
+Where every rank has few peers, a channel is two of them, as in forests; else there is one.
+
 A share stands at the same position in its block from the sender to the receiver, so two that wait
 at one relay share a scratch block wherever their positions differ.
 """
@@ -24,11 +26,15 @@ import numpy.typing as npt
 
 from ..schedule import Layout, Phase, Pipeline, Schedule, at, pipeline, rows
 from .flat import local_copy
+from .forest import colours
 from .recipe import Paths, Recipe, scheduled
 
-__all__ = ["alltoall"]
+__all__ = ["PEERS", "alltoall"]
 
 I64 = npt.NDArray[np.int64]
+
+PEERS = 8
+"""Peers of a rank up to which each two have a channel of their own: four kernels' (assumed)."""
 
 
 def alltoall(recipe: Recipe) -> Schedule:
@@ -42,24 +48,41 @@ def alltoall(recipe: Recipe) -> Schedule:
     n, pieces = recipe.n, recipe.pieces
     first, block = _positions(paths, n), _waiting(paths, n)
     layout = Layout(paths.total * pieces, n, n, int(block.max(initial=-1)) + 1)
+    channel = _channels(paths, n)
 
     def hops() -> Iterator[Phase]:
         for h in range(int(np.diff(paths.ptr).max(initial=1)) - 1):
-            yield _hop(paths, layout, first, block, h)
+            yield _hop(paths, layout, (first, block, channel), h)
 
     def phases() -> Iterator[Phase | Pipeline]:
         ranks = np.arange(n)
         yield local_copy(ranks, layout.input(ranks), layout.output(ranks), layout.chunks)
         yield pipeline(hops(), pieces, paths.total)
 
-    return scheduled("alltoall", "paths", recipe, layout, 1, phases)
+    nchannels = int(channel.max(initial=0)) + 1
+    return scheduled("alltoall", "paths", recipe, layout, nchannels, phases)
 
 
-def _hop(paths: Paths, layout: Layout, first: I64, block: I64, h: int) -> Phase:
+def _channels(paths: Paths, n: int) -> I64:
+    """Return the channel of each pair of ranks: int64[n, n]."""
+    found = np.zeros(n * n, dtype=np.int64)
+    last = np.zeros(len(paths.rank), dtype=bool)
+    last[paths.ptr[1:] - 1] = True
+    here = np.flatnonzero(~last)
+    pair = np.unique(paths.rank[here].astype(np.int64) * n + paths.rank[here + 1])
+    colour = colours(pair // n, pair % n, n)
+    if colour.max(initial=0) < PEERS:
+        found[pair] = colour // 2
+    return found.reshape(n, n)
+
+
+def _hop(paths: Paths, layout: Layout, kept: tuple[I64, I64, I64], h: int) -> Phase:
     """Return the phase in which every path that has one does its hop number `h`.
 
+    kept: the first position of each path, where its shares wait, and the channel of each pair.
     Rows with the same two ends stand next to each other: they are one message.
     """
+    first, block, channel = kept
     here = paths.ptr[:-1] + h
     last = paths.ptr[1:] - 1
     goes = np.flatnonzero(here < last)
@@ -70,7 +93,8 @@ def _hop(paths: Paths, layout: Layout, first: I64, block: I64, h: int) -> Phase:
     held = layout.input(receiver) if h == 0 else layout.scratch_block(block[here])
     home = layout.output(sender)
     lands = np.where(here + 1 == last, home, layout.scratch_block(block[here + 1]))
-    moved = rows(paths.rank[here], paths.rank[here + 1], count=paths.weight[goes])
+    ends = paths.rank[here], paths.rank[here + 1]
+    moved = rows(*ends, count=paths.weight[goes], channel=channel[ends])
     return Phase((at(moved, held + first[goes], lands + first[goes]),))
 
 

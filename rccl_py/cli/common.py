@@ -12,7 +12,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and leave with code 2."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def read(self, words: Sequence[str] | None) -> argparse.Namespace:
+        """Return the arguments; none may be empty, as what a script left unset would be."""
+        found = self.parse_args(words)
+        for name, value in vars(found).items():
+            if value == "" or (isinstance(value, list) and "" in value):
+                self.error(f"argument {name.replace('_', '-')} is empty: name one, or leave it out")
+        return found
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -181,7 +189,7 @@ def add_engine_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that join nodes to a cluster."""
-    parser.add_argument("--nodes", type=at_least(1), metavar="N", help="join N of the node (default: 1)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="join N of the node (default: 1)")
     parser.add_argument("--network", choices=["rails", "leaf-spine"], help="how nodes are joined")
     parser.add_argument(
         "--oversubscription",
@@ -189,16 +197,16 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="NIC capacity under a leaf over its uplinks (default: the machine's, 1)",
     )
-    parser.add_argument("--leaf-nodes", type=at_least(1), metavar="N", help="nodes under one leaf")
+    parser.add_argument("--leaf-nodes", type=int, metavar="N", help="nodes under one leaf")
     parser.add_argument(
-        "--pod-nodes", type=at_least(1), metavar="N", help="nodes in a pod of a three-tier tree"
+        "--pod-nodes", type=int, metavar="N", help="nodes in a pod of a three-tier tree"
     )
     parser.add_argument(
         "--routing",
         choices=["spray", "ecmp", "adaptive"],
         help="all shortest paths evenly, one a flow by hash, or flows that avoid each other",
     )
-    parser.add_argument("--seed", type=at_least(0), metavar="N", help="of the flows' hash (0)")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the flows' hash (0)")
     parser.add_argument(
         "--pxn",
         action=argparse.BooleanOptionalAction,

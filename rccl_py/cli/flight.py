@@ -6,7 +6,6 @@ ranks agree, 1 when they do not, 2 with one line on stderr for what cannot be re
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ __all__ = ["main"]
 PATTERN = "rccl-flight-*.json"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="rccl-flight",
         description="Compare the flight records of the ranks of a run: who called something else, "
@@ -119,5 +118,5 @@ def _compare(paths: Sequence[str], as_json: bool) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().read(argv)
     return guarded("rccl-flight", lambda: _compare(arguments.paths, arguments.json))

@@ -91,7 +91,7 @@ class Settings:
             size = max(size * self.factor, 1) if self.factor else size + self.step
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="rccl-perf",
         description="Time a collective on a modelled machine, move real data and check it; the "
@@ -173,7 +173,7 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     """Return the parsed arguments; leaves the process for --help and for what cannot be parsed."""
-    return _parser().parse_args(_joined(argv))
+    return _parser().read(_joined(argv))
 
 
 def _count(arguments: argparse.Namespace, name: str, least: int = 0) -> int:

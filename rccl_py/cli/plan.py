@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="rccl-plan",
         description="Print every candidate with its predicted time and the reason it lost, the "
         "lower bound, the bottleneck, and the rings and trees as RCCL's INFO log prints them.",
-        epilog="NCCL_ALGO and NCCL_PROTO restrict the candidates, as --algo and --proto do. "
+        epilog="Options that would have no effect are refused. A barrier goes by "
+        "dissemination, or direct where ranks are few; it has no options but the machine's. "
+        "NCCL_ALGO and NCCL_PROTO restrict the candidates, as --algo and --proto do. "
         "RCCL_PY_SCHEDULES names schedules, as --schedule does.",
     )
     parser.add_argument(
@@ -110,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().read(argv)
     return guarded("rccl-plan", lambda: _run(arguments))
 
 
@@ -133,7 +135,7 @@ def _run(arguments: argparse.Namespace) -> int:
     blocks = max(spec.blocks(planner.fabric.nranks))
     wanted = sizes or [8 * 4**k for k in range(15)]
     if arguments.tuner_csv:
-        _write_tuner(arguments, planner, spec.name, blocks, sorted(sizes))
+        _write_tuner(arguments, planner, spec.name, blocks, sorted(set(sizes)))
     if arguments.compare:
         _compare(arguments, planner, spec.name, [size / blocks for size in wanted])
         return 0
@@ -144,7 +146,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.export:
         if len(sizes) != 1:
             raise InvalidUsage("--export writes one plan: give one --size")
-        plan_schedules.export(plans[0], arguments.export, arguments.limits or "rccl", arguments.pieces)
+        plan_schedules.export(
+            plans[0], arguments.export, arguments.limits or "rccl", arguments.pieces
+        )
     if arguments.json:
         _print_json(arguments, plans, planner, topology, customs)
     elif arguments.explain:

@@ -158,5 +158,6 @@ def _protocols(text: str | None) -> list[str]:
     asked = filter_from("--proto", text, "NCCL_PROTO")
     found = allowed_protocols(asked, "alltoallv")
     if not found:
-        raise InvalidUsage(f"{'--proto' if text else 'NCCL_PROTO'} {asked!r} leaves no protocol for an alltoallv")
+        by = "--proto" if text else "NCCL_PROTO"
+        raise InvalidUsage(f"{by} {asked!r} leaves no protocol for an alltoallv")
     return found

@@ -80,6 +80,4 @@ def check_root(arguments: argparse.Namespace, collective: str, *, rooted: bool) 
     from ..errors import InvalidUsage
 
     if arguments.root is not None and not rooted:
-        raise InvalidUsage(
-            f"--root has no effect on {collective}, which has no root: leave it out"
-        )
+        raise InvalidUsage(f"--root has no effect on {collective}, which has no root: leave it out")

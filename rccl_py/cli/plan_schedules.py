@@ -163,7 +163,8 @@ def _cut(plan: Plan, pieces: int) -> Plan:
     rows = [a for a in ALGORITHMS if (a.collective, a.name) == (plan.collective, plan.algorithm)]
     most = rows[0].pieces if rows else 1
     if not 1 <= pieces <= most or plan.algorithm == "mix":
-        raise InvalidUsage(f"--pieces {pieces}: {plan.algorithm} is cut into 1 to {most}"
+        cut = f"is cut into 1 to {most}" if most > 1 else "has one piece: leave --pieces out"
+        raise InvalidUsage(f"--pieces {pieces}: {plan.algorithm} {cut}"
                            if plan.algorithm != "mix" else
                            "--pieces: the parts of a mix have their own")  # fmt: skip
     recipe = replace(plan.recipe, pieces=pieces, memo={})

@@ -17,7 +17,7 @@ _MACHINE = ("a machine's name (rccl-topo list), or a file: YAML, NCCL/RCCL XML, 
             "of docs/machines.md")  # fmt: skip
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="rccl-topo",
         description="Show machines as text or picture, compare two, find what is odd in one, and "
@@ -131,5 +131,5 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().read(argv)
     return guarded("rccl-topo", lambda: _run(arguments))

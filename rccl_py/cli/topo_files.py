@@ -77,15 +77,16 @@ def graph_lines(name: str) -> list[str] | None:
 
 
 def check_graph(arguments: argparse.Namespace) -> None:
-    """Raise InvalidArgument for an option of `show` that graph XML, which is no machine, ignores."""
+    """Raise InvalidArgument for an option of `show` that means nothing for graph XML."""
     from ..errors import InvalidArgument
 
-    for name, value in vars(arguments).items():
-        if name not in ("command", "topology") and value is not None and value is not False:
-            raise InvalidArgument(
-                f"show: {arguments.topology} is graph XML, rings and trees without a machine: "
-                f"--{name.replace('_', '-')} has no effect on it"
-            )
+    given = dict(vars(arguments), command=None, topology=None)
+    given.update({name: given[name] or None for name in ("matrix", "rocm")})  # off is not given
+    for name in (name for name, value in given.items() if value is not None):
+        raise InvalidArgument(
+            f"show: {arguments.topology} is graph XML, rings and trees without a machine: "
+            f"--{name.replace('_', '-')} has no effect on it"
+        )
 
 
 def _format(arguments: argparse.Namespace) -> str:

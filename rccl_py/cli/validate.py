@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="rccl-validate",
         description="Predict every row of tables of measured collectives, as the library that "
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().read(argv)
     return guarded("rccl-validate", lambda: _run(arguments))
 
 

@@ -156,7 +156,8 @@ def read_mscclpp_text(data: bytes, file: Path) -> Custom:
     least, most = _bounds(top)
     try:
         threads = _threads(plan)
-        done = run_threads(threads, ledger, _given(gpus))
+        homes = [gpu.rank for gpu in gpus for _ in gpu.node.nodes("threadblocks")]
+        done = run_threads(threads, ledger, _given(gpus), homes)
         nchannels = max((a.channel for t in threads for a in t), default=0) + 1
         schedule = proved(schedule_of(done, name, nchannels))
     except (Fault, ScheduleError) as error:

@@ -329,10 +329,10 @@ class Block:
             raise op.error("src_buff and dst_buff do not pair up")
         found = [Action("await", where, src=s) for s in sources if name in _AWAIT]
         for s, t, lane in zip(sources, targets, self._lanes(op, name, targets)):
-            packets = name in _PACKETS
-            found.append(
-                Action("move", where, s, dst=t, channel=self.number, packets=packets, lane=lane)
-            )
+            # A port channel hands packets on as they are, where another makes them.
+            unpacks = name in _AWAIT or (name == "ppkt" and lane is not None)
+            found.append(Action("move", where, s, dst=t, channel=self.number, lane=lane,
+                                packets=name in _PACKETS, unpacks=unpacks))  # fmt: skip
         if name in ("pws", "pwsf"):
             found += [self._signal(op, k, where) for k in op.numbers("channel_ids", 1 << 16)]
         if name == "pwsf":
@@ -349,7 +349,8 @@ class Block:
             found.append(Action("move", where, first, dst=result, channel=self.number))
         for k, other in enumerate(others):
             base = result if k else first
-            found.append(Action("move", where, other, base, result, channel=self.number))
+            found.append(Action("move", where, other, base, result, channel=self.number,
+                                unpacks=packets))  # fmt: skip
         for send in sends:
             move = Action("move", where, result, dst=send, channel=self.number, packets=packets)
             found.append(move)

@@ -242,6 +242,7 @@ def plan_as_dict(plan: Plan, planner: Planner) -> dict[str, object]:
             "latency": plan.bound.latency,
             "hops": plan.bound.hops,
             "links": plan.bound.links,
+            "memory": plan.bound.memory,
             "own": plan.bound.own,
         },
         "cut": plan.bound.cut,

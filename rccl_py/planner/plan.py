@@ -162,7 +162,8 @@ class Plan:
             return f"launch: {format_time(took)}, {share}"
         if most == "hops":
             steps = sum(p.steps for p in line.parts if p.bound == "latency")
-            return f"latency: {_steps(steps)} of hops take {format_time(took)}, {share}"
+            verb = "takes" if steps == 1 else "take"
+            return f"latency: {_steps(steps)} of hops {verb} {format_time(took)}, {share}"
         if most == "copying out":
             return f"filling a window and copying out: {format_time(took)}, {share}"
         if most != "links" or line.busiest is None:

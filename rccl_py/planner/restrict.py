@@ -95,9 +95,7 @@ def _allowed(
     return [n for n in every if any(matches(n, t) for _, t in parsed)]
 
 
-def allowed_algorithms(
-    text: str | None, collective: str, variable: str = "NCCL_ALGO"
-) -> list[str]:
+def allowed_algorithms(text: str | None, collective: str, variable: str = "NCCL_ALGO") -> list[str]:
     """Return the names of the algorithms of `collective` that `text` (NCCL_ALGO) allows.
 
     May be empty; the caller says so. variable: who said so, for messages. Raises InvalidUsage for a
@@ -116,9 +114,7 @@ def allowed_algorithms(
     )
 
 
-def allowed_protocols(
-    text: str | None, collective: str, variable: str = "NCCL_PROTO"
-) -> list[str]:
+def allowed_protocols(text: str | None, collective: str, variable: str = "NCCL_PROTO") -> list[str]:
     """Return the names of the protocols `text` (NCCL_PROTO) allows for `collective`."""
     return _allowed(
         text,

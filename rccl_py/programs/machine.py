@@ -45,7 +45,8 @@ class Action:
     "flush" (all that was given to `lane` is over), "after" (action number `count` of thread
     `thread`), "stand" (nothing: others wait for it).
 
-    relaxed: a signal or a wait that does not order data. counted: a signal that may come from
+    packets: what is written are packets: data with flags between. unpacks: what is read in src are
+    packets. relaxed: a signal or a wait that does not order data. counted: a signal that may come from
     several threads in any order. lane: who does a move or a signal instead of the thread, which
     goes on meanwhile; a lane does one thing after the other.
     """
@@ -60,6 +61,7 @@ class Action:
     thread: int = -1
     count: int = 0
     packets: bool = False
+    unpacks: bool = False
     switched: bool = False
     relaxed: bool = False
     counted: bool = False
@@ -94,7 +96,11 @@ class _Signals:
 
 @dataclass(eq=False)
 class Machine:
-    """The state of a program. given: signals that are there from the start, by queue."""
+    """The state of a program. given: signals that are there from the start, by queue.
+
+    homes: the rank each thread belongs to; with it, a rank's outputs must have surely arrived when
+    its own threads end, since others may still be running then.
+    """
 
     threads: list[list[Action]]
     ledger: Ledger
@@ -106,6 +112,8 @@ class Machine:
     places: dict[Place, _Access] = field(default_factory=dict)
     done: dict[tuple[int, int], Clock] = field(default_factory=dict)
     given: dict[Hashable, int] = field(default_factory=dict)
+    homes: list[int] | None = None
+    ended: dict[int, Clock] = field(default_factory=dict)  # what a rank's threads knew at their end
 
     def __post_init__(self) -> None:
         count = len(self.threads)
@@ -191,7 +199,10 @@ class Machine:
             self.done[thread, self.at[thread]] = clock.copy()
         self.at[thread] += 1
         if self.at[thread] == len(self.threads[thread]):
-            del self.clocks[thread]
+            last = self.clocks.pop(thread)
+            if self.homes is not None:
+                known = self.ended.setdefault(self.homes[thread], last)
+                np.maximum(known, last, out=known)
         for key in woken:
             ready.extend(self.asleep.pop(key, ()))
 
@@ -270,13 +281,14 @@ class Machine:
     def touch(self, doer: int, action: Action, clock: Clock) -> None:
         """Refuse an access that is not ordered after the ones it depends on."""
         tick = int(clock[doer])
-        for place in map(self.ledger.own, (*action.src, *action.base)):
+        for k, place in enumerate(map(self.ledger.own, (*action.src, *action.base))):
             access = self.places.setdefault(place, _Access())
             self.ordered(access.write, clock, action, place)
             if action.verb != "await":
                 access.reads[doer] = tick, action
-            elif access.write is not None and not access.write[2].packets:
-                self.lost(action, access.write[2], place)
+            unpacks = action.verb == "await" or (action.unpacks and k < len(action.src))
+            if unpacks != (access.write is not None and access.write[2].packets):
+                self.mistaken(action, access.write, place, unpacks)
         for place in map(self.ledger.own, action.dst):
             access = self.places.setdefault(place, _Access())
             self.ordered(access.write, clock, action, place)
@@ -290,12 +302,16 @@ class Machine:
             rank, buffer, chunk = place
             self.apart(now, before[2], f"use {NAMES[buffer]} chunk {chunk} of rank {rank}")
 
-    def lost(self, action: Action, writer: Action, place: Place) -> NoReturn:
-        """Refuse a packet that another overwrites before it is read."""
+    def mistaken(
+        self, action: Action, write: _Turn | None, place: Place, unpacks: bool
+    ) -> NoReturn:
+        """Refuse to read packets as data, or data as packets."""
         rank, buffer, chunk = place
+        what = "packets", "data without flags"
+        by = f"where {write[2].where} wrote" if write is not None else "which holds"
         raise ScheduleError(
-            f"{action.where} waits for packets in {NAMES[buffer]} chunk {chunk} of rank {rank}, "
-            f"where {writer.where} wrote over them what are none"
+            f"{action.where} reads {what[not unpacks]} from {NAMES[buffer]} chunk {chunk} of rank "
+            f"{rank}, {by} {what[unpacks]}"
         )
 
     def complete(self) -> None:
@@ -311,6 +327,28 @@ class Machine:
                     f"{queue[0][0].where} sends what nobody receives "
                     f"({len(queue)} message(s) too many)"
                 )
+        if self.homes is not None:
+            self.arrived()
+
+    def arrived(self) -> None:
+        """Refuse outputs that may arrive after their rank's end, or arrive as packets."""
+        for rank, block in np.argwhere(self.ledger.goals >= 0).tolist():
+            known = self.ended.get(rank)
+            for chunk in range(block * self.ledger.chunks, (block + 1) * self.ledger.chunks):
+                access = self.places.get(self.ledger.own((rank, "o", chunk)))
+                if access is None or access.write is None:
+                    continue
+                doer, tick, action = access.write
+                if known is None or known[doer] < tick:
+                    raise ScheduleError(
+                        f"{action.where} writes output chunk {chunk} of rank {rank}, whose thread "
+                        f"blocks may end before it arrives: make one of them wait for it"
+                    )
+                if action.packets:
+                    raise ScheduleError(
+                        f"{action.where} leaves packets in output chunk {chunk} of rank {rank}: "
+                        "data without flags was expected"
+                    )
 
     def awaits(self, action: Action) -> str:
         """Return what a blocked action waits for, in words."""

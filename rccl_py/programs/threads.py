@@ -134,11 +134,15 @@ class _Filling:
 
 
 def run_threads(
-    threads: list[list[Action]], ledger: Ledger, given: dict[Hashable, int] | None = None
+    threads: list[list[Action]],
+    ledger: Ledger,
+    given: dict[Hashable, int] | None = None,
+    homes: list[int] | None = None,
 ) -> Ledger:
     """Run a program of threads and return the ledger of what moves when.
 
-    ledger: an empty one. given: signals that are there from the start. Of four orders of steps
+    ledger: an empty one. given: signals that are there from the start. homes: the rank of
+    every thread, where others write its outputs, which must have arrived at its end. Of four orders of steps
     (a thread's messages at once or in turn, sums in the step of what they are added to or in the
     next) the lightest is taken. Raises ScheduleError, which names the action, where the program
     never ends, leaves messages, depends on which thread is faster, reads what nobody wrote, or
@@ -150,7 +154,7 @@ def run_threads(
             f"{len(threads)} thread blocks of up to {longest} actions: at most {MOST_THREADS} of "
             f"{MOST_ACTIONS} can be followed"
         )
-    machine = Machine(threads, ledger, given=given or {})
+    machine = Machine(threads, ledger, given=given or {}, homes=homes)
     machine.run()
     later = _needed_later(ledger, machine.order)
     orders = [(turn, fused) for turn in (False, True) for fused in (True, False)]

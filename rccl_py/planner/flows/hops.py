@@ -57,8 +57,8 @@ class Hops:
         return found
 
 
-def hops_of(fabric: Fabric, protocol: str = "Simple") -> Hops:
-    """Return the hops of `fabric`: its routes under `protocol`, with every rank serving many.
+def hops_of(fabric: Fabric, protocol: str = "Simple", *, many: bool = True) -> Hops:
+    """Return the hops of `fabric`: its routes under `protocol`; many: with every rank serving many.
 
     A hop reads the sender's memory and writes the receiver's. Flows that choose their way by what
     else is sent are asked for all at once: what they do then is taken for what they do.
@@ -72,7 +72,7 @@ def hops_of(fabric: Fabric, protocol: str = "Simple") -> Hops:
     src, dst = src[keep], dst[keep]
     routes = fabric.routes(src, dst, np.ones(len(src)))
     pace = fabric.pace[PROTOCOLS[protocol].index, routes.link]
-    cost = routes.share * pace / (fabric.spread[routes.link] if n > 3 else 1.0)
+    cost = routes.share * pace / (fabric.spread[routes.link] if n > 3 and many else 1.0)
     each, m = np.full(len(src), 1.0 / fabric.memory), np.arange(len(src))
     return Hops(
         n,

@@ -1,6 +1,7 @@
 """Ways for the blocks of an alltoall on one machine, in whole shares: what `paths` runs on.
 
-Owns the rounding to shares and the decision whether relays are worth it. Knows hops and ways.
+Owns the rounding to shares and the decisions which hops ways are made of and whether relays are
+worth it. Knows hops and ways.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...algorithms import Paths
+from ...algorithms.paths import PEERS
 from ...fabric import F64, I64, Fabric
+from ..packing.ways import ways_of
 from .hops import Hops, hops_of
-from .ways import Ways, fastest_ways
+from .ways import Ways, fastest_ways, proven
 
 __all__ = ["MOST_RANKS", "relayed_loads", "shares_of_ways", "synthesise_paths"]
 
@@ -22,6 +25,8 @@ WORTH = 0.02
 """The part of the time that relays must save; less is not worth their messages (assumed)."""
 SHARES = 64
 """The most shares a block is cut into."""
+ODD = 0.02
+"""The part of the time that hops past other ranks and between rails must save to be used."""
 LOSS = 0.01
 """The part of the time that rounding to shares may cost, where some number of shares allows it."""
 
@@ -36,15 +41,51 @@ def synthesise_paths(fabric: Fabric) -> Paths | None:
     if not 2 < n <= MOST_RANKS:
         return None
     hops = hops_of(fabric)
-    ways = fastest_ways(hops, np.ones((n, n)))
-    if ways is None:
+    found = _plain_first(fabric, hops)
+    if found is None:
         return None
-    paths = shares_of_ways(hops, ways)
+    used, ways = found
+    paths = shares_of_ways(used, ways)
     straight = np.bincount(hops.resource, weights=hops.cost, minlength=hops.nresources).max()
     whole = len(hops.src) == n * (n - 1)
-    if whole and relayed_loads(hops, paths).max() > straight * (1 - WORTH):
+    if whole and relayed_loads(used, paths).max() > straight * (1 - WORTH):
         return None
     return paths
+
+
+def _plain_first(fabric: Fabric, hops: Hops) -> tuple[Hops, Ways] | None:
+    """Return the fastest ways over hops that share little, with those hops; over all where that
+    is much faster. None where some pair cannot be joined.
+    """
+    demand = np.ones((hops.n, hops.n))
+    plain = _plain(fabric)
+    ways = None if plain is None else fastest_ways(plain, demand)
+    if plain is not None and ways is not None:
+        if ways.seconds <= proven(hops, demand, ways.prices) * (1 + ODD):
+            return plain, ways
+    every = fastest_ways(hops, demand)
+    if every is None:
+        return None
+    if plain is not None and ways is not None and ways.seconds <= every.seconds * (1 + ODD):
+        return plain, ways
+    return hops, every
+
+
+def _plain(fabric: Fabric) -> Hops | None:
+    """Return the hops but the odd ones: past other ranks, or to another rail. None: none is odd.
+
+    Messages of different steps then hardly ever meet on a link, so that they take in a simulation
+    what the load of links says.
+    """
+    odd = ways_of(fabric).odd
+    if odd is None or not odd.any():
+        return None
+    peers = fabric.nranks - 1 - (odd | odd.T).sum(axis=1).min()
+    hops = hops_of(fabric, many=bool(peers > PEERS))
+    kept = ~odd[hops.src, hops.dst]
+    number, entry = np.cumsum(kept) - 1, kept[hops.row]
+    row, resource, cost = number[hops.row[entry]], hops.resource[entry], hops.cost[entry]
+    return Hops(hops.n, hops.src[kept], hops.dst[kept], row, resource, cost, hops.nlinks)
 
 
 def shares_of_ways(hops: Hops, ways: Ways, most: int = SHARES) -> Paths:

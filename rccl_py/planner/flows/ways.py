@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ...fabric import F64, I64
 from .hops import Hops
 
-__all__ = ["Ways", "fastest_ways"]
+__all__ = ["Ways", "fastest_ways", "proven"]
 
 CLOSE = 2e-3
 """A part of the bound that is not worth more programs."""
@@ -88,6 +88,11 @@ def fastest_ways(hops: Hops, demand: F64, *, close: float = CLOSE) -> Ways | Non
     ways = tuple(known.ways[k] for k in used)
     loads = known.loads(amount)
     return Ways(ways, amount[used], float(loads.max()), best, loads, prices)
+
+
+def proven(hops: Hops, demand: F64, prices: F64) -> float:
+    """Return the s that no ways beat, as prices of resources (which add up to 1) prove it."""
+    return _Known(hops, np.where(np.eye(hops.n, dtype=bool), 0.0, demand)).price(prices)
 
 
 class _Known:

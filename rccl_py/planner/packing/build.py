@@ -32,7 +32,7 @@ _PLAIN = 0.015  # of the seconds, that a plainer forest of the same depth may co
 _ODD = 0.02  # of the seconds, that odd pairs of ranks (`Ways.plain`) must save to be used
 _BOTH = 16  # ranks up to which trees are searched for in both ways, where there are two
 _BLOCK_SHARES = 128  # of one rank's block
-_ALL_SHARES = 1024  # of what all trees share
+_ALL_SHARES = 2048  # of what all trees share
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -238,13 +238,22 @@ def packed(whole: Problem, order: Ints) -> list[Packed]:
     rooted = not whole.free and len(whole.roots) == 1
     if whole.ways.n < 2 or not whole.ways.spans(int(whole.roots[0]) if rooted else None):
         return []
-    made = _on_links(whole) if rooted else []
-    if not made or whole.ways.n <= _BOTH:
-        made += [_whole(found, mix, depth, whole, loss)
-                 for found in _plain_first(whole, order, moves=not rooted)
-                 for mix, depth in _shallow(found)
-                 for loss in ((0.0,) if rooted else (0.0, _PLAIN))]  # fmt: skip
-    made.sort(key=lambda p: (p.depth, p.pairs, p.seconds))
+    one = _on_links(whole) if rooted else []
+    every = [one] if one else []
+    if not one or whole.ways.n <= _BOTH:
+        every += [[_whole(found, mix, depth, whole, loss)
+                   for mix, depth in _shallow(found)
+                   for loss in ((0.0,) if rooted else (0.0, _PLAIN))]
+                  for found in _plain_first(whole, order, moves=not rooted)]  # fmt: skip
+    if rooted:
+        every = [[p for made in every for p in made]]
+    kept = [p for made in every for p in _gaining(made)]
+    return sorted(kept, key=lambda p: (p.depth, p.pairs, p.seconds))
+
+
+def _gaining(made: list[Packed]) -> list[Packed]:
+    """Return those that are faster than all that are as shallow, the shallowest first."""
+    made = sorted(made, key=lambda p: (p.depth, p.pairs, p.seconds))
     return [p for k, p in enumerate(made) if all(p.seconds < q.seconds for q in made[:k])]
 
 
