@@ -102,12 +102,20 @@ def _levels() -> dict[tuple[str, str], Formula]:
             first, *others = tiers_of(n).shape
             return o(first) + sum(i(m) for m in others)
 
-        name = f"levels-{inner}-{outer}"
-        table["allreduce", name] = Formula(lambda n, g, N, s=steps: 2 * s(n),
-                                           lambda n, g, N: Fraction(2 * (n - 1), n))  # fmt: skip
-        for collective in ("reduce_scatter", "allgather"):
-            table[collective, name] = Formula(lambda n, g, N, s=steps: s(n),
-                                              lambda n, g, N: n - 1)  # fmt: skip
+        table |= _on_levels(f"levels-{inner}-{outer}", steps)
+
+    def turned(n: int) -> int:
+        *others, last = tiers_of(n).shape
+        return _HALF["direct"](last) + sum(_HALF["ring"](m) for m in others)
+
+    return table | _on_levels("turned-direct-ring", turned)
+
+
+def _on_levels(name: str, steps: Callable[[int], int]) -> dict[tuple[str, str], Formula]:
+    table = {("allreduce", name): Formula(lambda n, g, N: 2 * steps(n),
+                                          lambda n, g, N: Fraction(2 * (n - 1), n))}  # fmt: skip
+    for collective in ("reduce_scatter", "allgather"):
+        table[collective, name] = Formula(lambda n, g, N: steps(n), lambda n, g, N: n - 1)
     return table
 
 

@@ -103,7 +103,7 @@ def test_an_engine_is_heard_beside_the_screen_and_a_fault_beside_a_barrier(capsy
     (["--nodes", "0"], "nodes 0: expected 1 to 1000000"),
     (["--leaf-nodes", "0"], "leaf_nodes 0: expected 1 to 1000000"),
     (["--seed", "-1"], "seed -1: expected 0 to"),
-    (["--pieces", "0", "--export", "x"], "cut into 1 to"),
+    (["--pieces", "0", "--export", "x"], "--pieces 0: direct has one piece"),
     (["--size", "-8"], "--size: size '-8' is negative"),
     (["--size", "nan"], "--size: size 'nan' cannot be read"),
     (["--size", "1e400"], "--size: size '1e400' is beyond"),

@@ -91,7 +91,7 @@ def fetched(*last: dict, final: bool = True) -> dict:
 
 
 def port(*ops: dict, name: str = "put", **more) -> dict:
-    """Return a plan that puts chunk 0 by a port channel, does `ops`, then adds where it put from."""
+    """Put chunk 0 by a port channel, do `ops`, then add to where it was put from."""
     return both(lambda r: [[put(r, name=name, **{**PORT, **more}), *ops, add()],
                            [put(r, 1), SIGNAL, WAIT, add(1)]])  # fmt: skip
 
@@ -260,6 +260,20 @@ def test_its_mended_twin_is_right_however_it_is_told(name):
 def test_the_reason_is_said(name, told):
     with pytest.raises(FormatError, match=re.escape(told)):
         read(WRONG[name])
+
+
+@pytest.mark.parametrize("to", list(permutations(range(3))))
+def test_a_last_wait_may_come_by_way_of_another_gpu(to):
+    """Gpu 0 adds up and writes to both; gpu 1 hears of it from gpu 0, gpu 2 from gpu 1 only."""
+    far_sums = [op("rres", [near("i", 0), far(0, 0), far(3, 0)],
+                   [near("i", 0), far(0, 0), far(3, 0)], **MEMORY)]  # fmt: skip
+    first, meet = [signal("wait", 0), signal("wait", 1)], SIGNAL
+    last, passed = signal("wait", 0), signal("signal", 1)
+    programs = [[[*first, *far_sums, meet]], [[meet, last, passed]], [[meet, signal("wait", 1)]]]
+    assert works(renumbered(plan_of(programs), list(to)))
+    programs[2][0].pop()
+    with pytest.raises(FormatError, match="whose thread blocks may end before it arrives"):
+        read(renumbered(plan_of(programs), list(to)))
 
 
 # ---- any program, told otherwise ----------------------------------------------------------------

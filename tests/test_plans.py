@@ -60,14 +60,17 @@ def rows_of(planner, collective):
 @pytest.mark.parametrize("name", [m for m in MACHINES if m not in ("leaves", "five nodes")])
 def test_no_algorithm_is_estimated_below_its_floor(name):
     planner, known = planner_of(name), 0
-    for collective in FOUR:
-        machine = planner._offers(collective, 0)[0].machine
+    for collective in (*FOUR, "broadcast", "reduce"):
+        root = 3 if collective == "reduce" else 0
+        made_of = planner._offers(collective, root)[0]
         for row in rows_of(planner, collective):
             for pieces in {1, min(8, row.pieces)}:
-                made = profile(row.build(planner.recipe(0, pieces)), planner.fabric, planner._loads)
+                recipe = planner.recipe(root, pieces)
+                made = profile(row.build(recipe), planner.fabric, planner._loads)
                 for block in SIZES:
+                    links = made_of.links() * block
                     for protocol in row.protocols:
-                        floor = machine.floor(row, block, PROTOCOLS[protocol])
+                        floor = made_of.machine.floor(row, block, PROTOCOLS[protocol], links)
                         least = float(made.seconds(block, PROTOCOLS[protocol]))
                         assert floor.seconds <= least * (1 + 1e-9), (row.name, pieces, block)
                         known += floor.seconds > 0

@@ -215,6 +215,23 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         for inner, outer in _ON_LEVELS
     ),
     *(
+        Algorithm(
+            collective,
+            "turned-direct-ring",
+            "turned",
+            partial(levels.turned, build, DIRECT, RING),
+            pieces=_PIECES,
+            rows=costs.nested,
+            summed=costs.in_two_pairs,
+            needs="tiers",
+        )
+        for collective, build in (
+            ("allreduce", levels.allreduce),
+            ("reduce_scatter", levels.reduce_scatter),
+            ("allgather", levels.allgather),
+        )
+    ),
+    *(
         Algorithm(name, kind, "forest", build, pieces=_PIECES, rows=rows, needs="forest")
         for name, kind, build, rows in (
             ("allreduce", "forest", forest.allreduce, costs.square),

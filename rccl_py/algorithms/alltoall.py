@@ -229,17 +229,25 @@ def in_turn(recipe: Recipe) -> Schedule:
     handed = rows(nodes[a, side], nodes[a, peer])  # the same at every step
 
     def inside(k: int) -> Phase:
-        b = (a + k) % count
-        lands = layout.scratch_block(b * g + side) if k else layout.output(nodes[a, side])
-        return Phase((at(handed, layout.input(nodes[b, peer]), lands),))
+        @cache
+        def slots(_s: int) -> tuple[I32, I32]:
+            b = (a + k) % count
+            lands = layout.scratch_block(b * g + side) if k else layout.output(nodes[a, side])
+            return layout.input(nodes[b, peer]), lands
+
+        return Phase((Move(handed, slots),))
 
     def across(k: int) -> Phase:
         to = (np.arange(count) + k) % count
-        x, _, first = (y.ravel() for y in np.indices((count, g, g // wide)))
-        first *= wide
-        slots = layout.scratch_block(to[x] * g + first), layout.output(nodes[x, first])
+
+        @cache
+        def slots(_s: int) -> tuple[I32, I32]:
+            x, _, first = (y.ravel() for y in np.indices((count, g, g // wide)))
+            first *= wide
+            return layout.scratch_block(to[x] * g + first), layout.output(nodes[x, first])
+
         sent = rows(nodes.ravel(), nodes[to].ravel(), count=wide, times=g // wide)
-        return Phase((at(sent, *slots),))
+        return Phase((Move(sent, slots),))
 
     def phases() -> Iterator[Phase]:
         turns = [*range(1, count), 0]

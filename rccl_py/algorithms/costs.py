@@ -41,7 +41,7 @@ def nested(n: int, g: int) -> float:
 
 def on_heads(n: int, g: int) -> float:
     """Return those of a pair of trees for every rank of a node, which leads it."""
-    return n * max(1.0, g / 8)
+    return 2.0 * n * g if g < n else n * max(1.0, g / 8)
 
 
 def square(n: int, _g: int) -> float:

@@ -92,16 +92,23 @@ def allreduce(inside: Halves, between: Halves | None, recipe: Recipe) -> Schedul
         yield from _rail_trees(recipe.n, nodes.T, block, count * shares.total)
 
     def piece() -> Iterator[Phase]:
-        yield from inside.reduce_scatter(local, own_local, wide, lane)
-        yield from on_rails()
-        yield from inside.allgather(local, own_local, wide, lane)
+        # What other forms have too is made once: its rows are known when they are priced.
+        own, rails = f"allreduce/inside/{inside.name}", f"allreduce/rails/{kind}/{shares.total}"
+        yield from recipe.piece(
+            f"{own}/up", lambda: inside.reduce_scatter(local, own_local, wide, lane)
+        )
+        yield from recipe.piece(rails, on_rails)
+        yield from recipe.piece(
+            f"{own}/down", lambda: inside.allgather(local, own_local, wide, lane)
+        )
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(np.arange(recipe.n), layout.input(), layout.output(), layout.chunks)
         one = recipe.piece(f"allreduce/{name}", piece)
         yield pipeline(one, recipe.pieces, per_piece, int(layout.output()))
 
-    name = f"hier-{inside.name}-{between.name if between else 'tree'}"
+    kind = between.name if between else "tree"
+    name = f"hier-{inside.name}-{kind}"
     return scheduled("allreduce", name, recipe, layout, len(orders), phases)
 
 
@@ -157,10 +164,16 @@ def reduce_scatter(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
     base = int(layout.scratch_block())
     ranks = np.arange(n)
 
-    def piece() -> Iterator[Phase]:
+    def in_nodes() -> Iterator[Phase]:
         groups = _block_groups(nodes, orders, shares)
-        yield from inside.reduce_scatter(*groups, times=len(nodes))
-        yield from between.reduce_scatter(nodes.T, nodes.T * shares.total, shares.total, 0)
+        return inside.reduce_scatter(*groups, times=len(nodes))
+
+    def on_rails() -> Iterator[Phase]:
+        return between.reduce_scatter(nodes.T, nodes.T * shares.total, shares.total, 0)
+
+    def piece() -> Iterator[Phase]:
+        yield from recipe.piece(f"reduce_scatter/inside/{inside.name}", in_nodes)
+        yield from recipe.piece(f"reduce_scatter/rails/{between.name}/{shares.total}", on_rails)
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), base, n * layout.chunks)
@@ -179,10 +192,16 @@ def allgather(inside: Halves, between: Halves, recipe: Recipe) -> Schedule:
     layout = Layout(recipe.pieces * shares.total, 1, n)
     ranks = np.arange(n)
 
-    def piece() -> Iterator[Phase]:
-        yield from between.allgather(nodes.T, nodes.T * shares.total, shares.total, 0)
+    def on_rails() -> Iterator[Phase]:
+        return between.allgather(nodes.T, nodes.T * shares.total, shares.total, 0)
+
+    def in_nodes() -> Iterator[Phase]:
         groups = _block_groups(nodes, orders, shares)
-        yield from inside.allgather(*groups, times=len(nodes))
+        return inside.allgather(*groups, times=len(nodes))
+
+    def piece() -> Iterator[Phase]:
+        yield from recipe.piece(f"allgather/rails/{between.name}/{shares.total}", on_rails)
+        yield from recipe.piece(f"allgather/inside/{inside.name}", in_nodes)
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)

@@ -13,11 +13,15 @@ So the outermost level carries the fewest bytes, the innermost the most. A reduc
 same backwards; an allreduce one after the other on shares of the vector. Source: M. Cho et al.,
 "BlueConnect", MLSys 2019. Pieces follow each other a step behind, so that all levels work at once:
 the time tends to that of the slowest level, not to the sum.
+
+`turned` is the same with the levels in the other order: the outermost carries the most. That is
+slow by itself, but beside one of the others it uses NICs that would be idle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -27,7 +31,9 @@ from .flat import Ints, local_copy
 from .recipe import Recipe, scheduled, spaced
 from .split import Halves
 
-__all__ = ["allgather", "allreduce", "reduce_scatter"]
+__all__ = ["allgather", "allreduce", "reduce_scatter", "turned"]
+
+Build = Callable[[Halves, Halves, Recipe], Schedule]
 
 
 def _tiers(recipe: Recipe) -> I32:
@@ -77,13 +83,21 @@ def allreduce(inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
     tiers, n = _tiers(recipe), recipe.n
     layout = Layout(recipe.pieces * n, 1, 1)
 
+    def along(axis: int, *, up: bool) -> list[Phase]:
+        """The phases of one level, which other forms have too."""
+        kind = inner if axis else outer
+
+        def made() -> Iterator[Phase]:
+            group, own, width = _shares(tiers, axis)
+            return (kind.reduce_scatter if up else kind.allgather)(group, own, width, 0)
+
+        return recipe.piece(f"allreduce/level {axis}/{kind.name}/{up}", made)
+
     def piece() -> Iterator[Phase]:
         for axis in reversed(range(tiers.ndim)):
-            group, own, width = _shares(tiers, axis)
-            yield from (inner if axis else outer).reduce_scatter(group, own, width, 0)
+            yield from along(axis, up=True)
         for axis in range(tiers.ndim):
-            group, own, width = _shares(tiers, axis)
-            yield from (inner if axis else outer).allgather(group, own, width, 0)
+            yield from along(axis, up=False)
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(np.arange(n), layout.input(), layout.output(), layout.chunks)
@@ -98,10 +112,18 @@ def reduce_scatter(inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
     tiers, n = _tiers(recipe), recipe.n
     layout, ranks = Layout(recipe.pieces, n, 1, n), np.arange(n)
 
+    def along(axis: int) -> list[Phase]:
+        kind = inner if axis else outer
+
+        def made() -> Iterator[Phase]:
+            group, own, times = _blocks(tiers, axis)
+            return kind.reduce_scatter(group, own, times=times)
+
+        return recipe.piece(f"reduce_scatter/level {axis}/{kind.name}", made)
+
     def piece() -> Iterator[Phase]:
         for axis in reversed(range(tiers.ndim)):
-            group, own, times = _blocks(tiers, axis)
-            yield from (inner if axis else outer).reduce_scatter(group, own, times=times)
+            yield from along(axis)
 
     def phases() -> Iterator[Phase | Pipeline]:
         base = layout.scratch_block()
@@ -118,10 +140,18 @@ def allgather(inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
     tiers, n = _tiers(recipe), recipe.n
     layout, ranks = Layout(recipe.pieces, 1, n), np.arange(n)
 
+    def along(axis: int) -> list[Phase]:
+        kind = inner if axis else outer
+
+        def made() -> Iterator[Phase]:
+            group, own, times = _blocks(tiers, axis)
+            return kind.allgather(group, own, times=times)
+
+        return recipe.piece(f"allgather/level {axis}/{kind.name}", made)
+
     def piece() -> Iterator[Phase]:
         for axis in range(tiers.ndim):
-            group, own, times = _blocks(tiers, axis)
-            yield from (inner if axis else outer).allgather(group, own, times=times)
+            yield from along(axis)
 
     def phases() -> Iterator[Phase | Pipeline]:
         yield local_copy(ranks, layout.input(), layout.output(ranks), layout.chunks)
@@ -129,3 +159,14 @@ def allgather(inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
         yield pipeline(spaced(one, 1, recipe.pieces), recipe.pieces, 1, int(layout.output()))
 
     return scheduled("allgather", _name(inner, outer), recipe, layout, 1, phases)
+
+
+def turned(build: Build, inner: Halves, outer: Halves, recipe: Recipe) -> Schedule:
+    """Return what `build`, one of the above, makes of the levels in the other order.
+
+    `inner` is done along the innermost level, `outer` along all others. Of an allgather of N nodes
+    of g ranks, n - g blocks enter a rank from other nodes, where the others have N - 1 enter.
+    """
+    other = replace(recipe, tiers=_tiers(recipe).T, memo={})
+    name = f"turned-{inner.name}-{outer.name}"
+    return replace(build(outer, inner, other), algorithm=name)

@@ -11,6 +11,7 @@ from .inside import Found, Hubs, Inside, Listed, Planes, Searched, Wired
 from .naming import link_number
 from .pairs import crossing_pairs
 from .pausing import BEYOND, Pausing
+from .peers import peers_inside, plain_inside
 from .tables import F64, I64, Routes, Table, expand, firsts
 
 __all__ = [
@@ -34,4 +35,6 @@ __all__ = [
     "firsts",
     "link_number",
     "loaded",
+    "peers_inside",
+    "plain_inside",
 ]

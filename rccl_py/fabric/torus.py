@@ -265,6 +265,22 @@ class Torus:
                 parts.append((at[go[row]], link, half[row]))
         return joined(parts)
 
+    @property
+    def turns(self) -> bool:
+        """Whether moving all nodes alike changes nothing: rings only, a port each, spray."""
+        return self.routing == "spray" and self.port_node is None and all(self._wraps)
+
+    def even_loads(self) -> F64:
+        """Return what each link carries where every node sends 1 to every other: float64[nlinks].
+
+        Only where the torus `turns`: then what node 0 sends along a dimension is spread over all
+        links of it.
+        """
+        others = np.arange(1, self.nodes)
+        _, link, share = self.routes(np.zeros(len(others), dtype=np.int64), others)
+        way = self._slots % (2 * len(self.dims))
+        return np.asarray(np.bincount(way[link], share, 2 * len(self.dims))[way], dtype=np.float64)
+
     @cached_property
     def _orders(self) -> list[tuple[int, ...]]:
         return list(permutations(range(len(self.dims))))

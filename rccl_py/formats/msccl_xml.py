@@ -23,7 +23,7 @@ from ..programs.placing import schedule_of
 from ..programs.plan import Custom, proved
 from ..programs.threads import Action, run_threads
 from ..topology.formats.xml_tree import Element
-from .text import clean, text_of, xml_of
+from .text import clean, text_of, uncollected, xml_of
 
 __all__ = ["COLLS", "read_msccl"]
 
@@ -277,6 +277,7 @@ def read_msccl(path: str | Path) -> Custom:
     return read_msccl_text(text_of(file), file)
 
 
+@uncollected()
 def read_msccl_text(data: bytes, file: Path) -> Custom:
     """Return the schedule of the bytes of an MSCCL XML file, which errors call `file`."""
     root = xml_of(data, file)
@@ -293,9 +294,12 @@ def read_msccl_text(data: bytes, file: Path) -> Custom:
         raise root.error(f"minBytes={least} is above maxBytes={most:.0f}")
     ledgers = _ledgers(root)
     name = root.text("name")[:80] or file.stem
+    actions = _Reader(root, ledgers[-1], nchannels).read()
     for ledger in ledgers:
-        actions = _Reader(root, ledger, nchannels).read()
         try:
+            if ledger is not ledgers[-1]:
+                run_threads(actions, ledger, quick=True).result()
+                continue
             schedule = schedule_of(run_threads(actions, ledger), name, nchannels)
         except (Fault, ScheduleError) as error:
             kind = "in place: " if ledger.in_place and len(ledgers) > 1 else ""

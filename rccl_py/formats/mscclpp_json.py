@@ -22,7 +22,7 @@ from ..programs.placing import schedule_of
 from ..programs.plan import Custom, proved
 from ..programs.threads import Action, run_threads
 from .mscclpp_ops import Block, Gpu, Node, Plan, shared
-from .text import clean, json_of, text_of
+from .text import clean, json_of, text_of, uncollected
 
 __all__ = ["read_mscclpp", "read_mscclpp_text"]
 
@@ -138,6 +138,7 @@ def read_mscclpp(path: str | Path) -> Custom:
     return read_mscclpp_text(text_of(file), file)
 
 
+@uncollected()
 def read_mscclpp_text(data: bytes, file: Path) -> Custom:
     """Return the schedule of the bytes of an MSCCL++ plan, which errors call `file`."""
     top = Node(json_of(data, file), "", file)

@@ -54,10 +54,13 @@ def mixes(
     if not busy.size or alone.min() * block < 0.5 * fastest[0]:
         return
     found = []
+    steps = [int(o.profile.steps.sum()) for o in options]
+    hops = [float(o.profile.steps @ o.profile.hops[PROTOCOLS[protocol].index]) for o in options]
     for i, j in combinations(range(len(options)), 2):
         share, most = _least(busy[i], busy[j], float(alone.min()) * (1 - _SAVES))
-        if share is not None:
-            found.append((most, i, j, share))
+        if share is not None:  # every step waits for the slower hop of the two
+            waits = max(steps[i], steps[j]) * max(hops[i] / steps[i], hops[j] / steps[j])
+            found.append((most + waits / block, i, j, share))
     for _, i, j, share in sorted(found, key=lambda f: (round(f[0] / alone.min(), 3), f[1:3]))[:2]:
         for finer in (1, 2, 4):
             parts = _parts(options[i], options[j], share, finer)

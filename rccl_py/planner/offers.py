@@ -24,6 +24,7 @@ from .mixing import mixes
 from .plan import Candidate
 from .ranking import Option, Timed
 from .repeat import Told, in_pieces, told
+from .volumes import SENT_AT_ONCE
 
 __all__ = ["Made", "Offers", "Priced", "nothing_left", "without_tail"]
 
@@ -32,9 +33,11 @@ Made = tuple[Algorithm, str, Callable[[int], Recipe]]
 
 _SMALL = 64  # ranks of a machine on which a schedule of
 _FEW = 1 << 12  # rows is built rather than thought about
-_WALKED = 128  # ranks on which losers of few rows are tried in several pieces too
+_WALKED = 64  # ranks on which losers of few rows are tried in several pieces too
 _MANY = 1 << 14  # rows that take 10 ms or less to build and route: more have to save something
-_HARDLY = ((4096, 0.10), (256, 0.06), (0, 0.03))
+_HELD = 1024  # ranks on which the rows of all algorithms are kept while one call is looked at
+_HEAVY = 1 << 17  # rows of an algorithm that are not
+_HARDLY = ((16384, 0.10), (4096, 0.05), (0, 0.005))
 """(more ranks than, part of the time): what one of more rows than _MANY has to save to be built."""
 
 
@@ -65,7 +68,8 @@ class Offers:
     algorithms: those that can be done here, in the order in which equals are preferred. recipe:
     what the fabric tells a generator, by pieces. loads: what earlier options routed. mix: the row
     that puts two algorithms side by side, None where that is not wanted. patient: whether that may
-    take seconds on a large machine.
+    take seconds on a large machine. links: what tells the least s a byte of a block takes on the
+    links, whatever does it.
     """
 
     fabric: Fabric
@@ -75,8 +79,10 @@ class Offers:
     machine: Machine
     mix: Algorithm | None = None
     patient: bool = False
+    links: Callable[[], float] = lambda: 0.0
     mixed: dict[tuple[Part, ...], Option] = field(default_factory=dict)
     built: dict[str, _Built] = field(default_factory=dict)
+    memo: dict[str, list[Phase]] = field(default_factory=dict)
 
     def priced(
         self,
@@ -92,6 +98,9 @@ class Offers:
         """
         found = _Search(self, block, always)
         for floor, number, algorithm, mine in self._in_order(block, protocols):
+            if not self._is_small(algorithm):
+                floor = self._spread_out(algorithm, floor, block, mine)
+                found.ahead_of(floor.seconds)
             if self._is_skipped(algorithm, floor, found.best) and algorithm.name not in always:
                 found.leave(algorithm.name, floor)
                 continue
@@ -100,7 +109,8 @@ class Offers:
             )
             if self._rows(algorithm) > _FEW:
                 found.more(number)  # while what it consists of is at hand
-                self._forget()
+                if self.fabric.nranks > _HELD or self._rows(algorithm) > _HEAVY:
+                    self._forget()
         found.rest()
         self._forget()
         made = more(min(found.timed, key=lambda t: t[:2], default=None))
@@ -121,15 +131,36 @@ class Offers:
     ) -> list[tuple[Floor, int, Algorithm, list[str]]]:
         """Return the algorithms, those of few rows first, then by the least they can take."""
         found = []
+        every = all(self._is_small(algorithm) for algorithm in self.algorithms)
+        links = 0.0 if every else self.links() * block
         for number, algorithm in enumerate(self.algorithms):
             mine = [p for p in protocols if p in algorithm.protocols]
             if not mine:
                 continue
-            floors = [self.machine.floor(algorithm, block, PROTOCOLS[p]) for p in mine]
+            if self._is_small(algorithm):  # built whatever it takes
+                found.append((Floor(0.0, ""), number, algorithm, mine))
+                continue
+            floors = [self.machine.floor(algorithm, block, PROTOCOLS[p], links) for p in mine]
             floor = min(floors, key=lambda f: f.seconds)
             found.append((floor, number, algorithm, mine))
         return sorted(found, key=lambda entry: (not self._is_small(entry[2]),
                                                 entry[0].seconds, entry[1]))  # fmt: skip
+
+    def _spread_out(
+        self, algorithm: Algorithm, floor: Floor, block: float, protocols: Sequence[str]
+    ) -> Floor:
+        """Return the floor of what sends in turn all that a built one sends at once: its links'."""
+        known = self.built.get(SENT_AT_ONCE.get((algorithm.collective, algorithm.name), ""))
+        if known is None or self.fabric.together:
+            return floor
+        made = known.one.profile
+        slots = made.total_link * self.fabric.spread * (block / made.chunks)
+        pace = self.fabric.pace[[PROTOCOLS[p].index for p in protocols]]
+        most = float((slots * pace).max(axis=1, initial=0.0).min())
+        seconds = self.fabric.launch + most + floor.waits
+        if seconds <= floor.seconds:
+            return floor
+        return Floor(seconds, f"its bytes keep the busiest link busy for {format_time(most)}")
 
     def _rows(self, algorithm: Algorithm) -> float:
         n, nodes = self.fabric.nranks, self.machine.places.nodes
@@ -149,7 +180,7 @@ class Offers:
     def _one(self, row: Algorithm, name: str, recipe_of: Callable[[int], Recipe]) -> Option:
         """Return an algorithm's option of one piece. name: what it is known by here."""
         if name not in self.built:
-            memo: dict[str, list[Phase]] = {}
+            memo = self.memo if any(row is known for known in self.algorithms) else {}
             recipe = replace(recipe_of(1), memo=memo)
             schedule = row.build(recipe)
             parts = told(schedule) if self._most(row) > 1 else None
@@ -243,6 +274,12 @@ class _Search:
         mine = [w for w in self.waiting if w.number == number]
         self.waiting = [w for w in self.waiting if w.number != number]
         self._price(mine)
+
+    def ahead_of(self, seconds: float) -> None:
+        """Price what waits and may take less than `seconds`: what is built next has a floor."""
+        while mine := min((w for w in self.waiting if w.least <= min(seconds, self.best)),
+                          key=lambda w: (w.least, w.number), default=None):  # fmt: skip
+            self.more(mine.number)
 
     def rest(self) -> None:
         """Price what still waits, the most promising first."""

@@ -27,6 +27,7 @@ from .floors import Machine
 from .given import AnySchedule, Given
 from .machine import fabric_for
 from .offers import Made, Offers, nothing_left, without_tail
+from .places import places_of
 from .plan import Candidate, Plan
 from .policies import Figures, Policy, policy_named
 from .ranking import Choice, Timed
@@ -36,7 +37,6 @@ from .shape import Shape, nodes_of, shape_of
 from .synthesis import Synthesis
 from .trees import find_trees
 from .verify import verified
-from .volumes import Places
 
 if TYPE_CHECKING:
     from ..topology import Topology
@@ -52,6 +52,7 @@ _NEEDS = {
     "mix": "no two algorithms side by side would use the links much better",
 }
 _MIXED = 1024  # ranks of a machine on which algorithms that use NICs alone are mixed in, if asked
+_ON_NICS = ("direct", "turned-direct-ring")  # slow alone, but others leave NICs idle
 _ROWS = 1 << 24  # a schedule of more rows than this is not enumerated to plan with
 
 
@@ -123,13 +124,8 @@ class Planner:
 
     @cached_property
     def _machine(self) -> Machine:
-        node = self.fabric.node
-        if self.nodes is not None:  # as two-level algorithms see them
-            node = np.empty_like(node)
-            node[self.nodes] = np.arange(len(self.nodes))[:, None]
-        return Machine(
-            self.fabric, Places(node, self.nodes, self.shape.tiers, self.shape.grid is not None)
-        )
+        places = places_of(self.fabric, self.nodes, self.shape, self.rings, len(self.trees))
+        return Machine(self.fabric, places)
 
     @cached_property
     def rings(self) -> Rings:
@@ -226,7 +222,8 @@ class Planner:
             recipe = partial(self.recipe, root)
             mix = next((a for a in rows if a.needs == "mix"), None)
             patient = self._synthesis.mode == "always"
-            offers = Offers(self.fabric, fit, recipe, self._loads, self._machine, mix, patient)
+            links, machine = partial(self._links, collective, root), self._machine.rooted(root)
+            offers = Offers(self.fabric, fit, recipe, self._loads, machine, mix, patient, links)
             self._known[key] = offers, unfit
         return self._known[key]
 
@@ -316,7 +313,7 @@ class Planner:
             pick = policy.pick(self.figures(policy), collective, spec.size(block, n))
         always = self._always if pick is None else pick.stand_ins
         if self._synthesis.mode == "always" and self.fabric.nranks <= _MIXED:
-            always = (*always, "direct")  # slow alone, but it uses NICs that others leave idle
+            always = (*always, *_ON_NICS)
         more = partial(self._made, collective, root)
         priced = offers.priced(block, protocols, always, more)
         if not priced.timed:
@@ -350,6 +347,11 @@ class Planner:
     def _bound(self, collective: str, block: float, root: int) -> Bound:
         size = COLLECTIVES[collective].size(block, self.fabric.nranks)
         return lower_bound(self.fabric, self.cuts, collective, size, root)
+
+    def _links(self, collective: str, root: int) -> float:
+        """Return the s a byte of a block keeps the links busy at least, whatever does it."""
+        size = COLLECTIVES[collective].size(1.0, self.fabric.nranks)
+        return size / self.cuts.optimum(collective, root).rate if self.fabric.nranks > 1 else 0.0
 
     def _starts(self, collective: str, root: int) -> bool:
         """Return whether algorithms are made for a collective: it shows in one large call."""

@@ -106,7 +106,7 @@ class Choice:
     @cached_property
     def _winner(self) -> Timeline:
         _, _, option, protocol = self.taken
-        return option.profile.outline(self.block, PROTOCOLS[protocol], self.channels)
+        return option.profile.summary(self.block, PROTOCOLS[protocol], self.channels)
 
     def ranked(self, fabric: Fabric) -> tuple[Candidate, ...]:
         """Return the best candidate of each (algorithm, protocol), the taken one first.
@@ -145,7 +145,7 @@ class Choice:
             return self._overruled(entry)
         if self.follows is not None and seconds < self.follows[0] * (1 - _EQUAL):
             return f"{seconds / self.follows[0] - 1:.1%}: faster, but not {self.asked}"
-        lost = option.profile.outline(self.block, PROTOCOLS[protocol])
+        lost = option.profile.summary(self.block, PROTOCOLS[protocol])
         return reason_lost(self._winner, lost, fabric)
 
     def _overruled(self, entry: Timed) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from ..fabric import F64, Fabric
 from ..schedule import I32
@@ -78,6 +80,11 @@ def mesh_rings(n: int) -> I32:
     and 6 there are none that share no edge, so twice as many, each edge in two: with half the
     bandwidth each they leave no link idle.
     """
+    return _mesh_rings(n).copy()
+
+
+@cache
+def _mesh_rings(n: int) -> I32:
     if n <= 2:
         return np.arange(n, dtype=np.int32)[None, :]
     if n in (4, 6):
@@ -142,16 +149,28 @@ def widest_rings(capacity: F64, limit: int = 16) -> tuple[I32, I32]:
 
 def _direct(fabric: Fabric, ranks: I32) -> F64:
     """Return B/s of each direct, unshared link between these ranks of one node: float64[g, g]."""
-    g = len(ranks)
-    i, j = (a.ravel() for a in np.meshgrid(np.arange(g), np.arange(g), indexing="ij"))
-    far = i != j
-    routes = fabric.routes(ranks[i[far]], ranks[j[far]])
-    lengths = np.bincount(routes.row, minlength=int(far.sum()))
+    capacity = np.zeros((len(ranks), len(ranks)))
+    i, j = np.nonzero(_joined(fabric, ranks))  # the only pairs whose route may be a single link
+    if not len(i):
+        return capacity
+    routes = fabric.routes(ranks[i], ranks[j])
+    lengths = np.bincount(routes.row, minlength=len(i))
     single = lengths[routes.row] == 1
-    capacity = np.zeros(g * g)
-    at = np.flatnonzero(far)[routes.row[single]]
-    capacity[at] = fabric.bandwidth[routes.link[single]]
-    return capacity.reshape(g, g)
+    at = routes.row[single]
+    capacity[i[at], j[at]] = fabric.bandwidth[routes.link[single]]
+    return capacity
+
+
+def _joined(fabric: Fabric, ranks: I32) -> npt.NDArray[np.bool_]:
+    """Return which of these ranks of one node some link joins directly: bool[g, g]."""
+    domain = fabric.domains[int(fabric.kind[fabric.node[ranks[0]]])]
+    ends = (domain.tail >= 0) & (domain.head >= 0) & (domain.tail != domain.head)
+    found = np.zeros((domain.ngpus, domain.ngpus), dtype=bool)
+    found[domain.tail[ends], domain.head[ends]] = True
+    if not found.any():
+        return np.zeros((len(ranks), len(ranks)), dtype=bool)
+    local = fabric.local[ranks]
+    return np.asarray(found[local[:, None], local])
 
 
 def _together(capacity: F64, orders: I32, weights: I32) -> float:
@@ -165,10 +184,10 @@ def _together(capacity: F64, orders: I32, weights: I32) -> float:
 
 def _local_rings(capacity: F64) -> tuple[I32, I32, str]:
     g = len(capacity)
-    off = capacity[~np.eye(g, dtype=bool)]
     one = np.arange(g, dtype=np.int32)[None, :], np.ones(1, dtype=np.int32)
-    if g <= 2 or not off.any():
+    if g <= 2 or not capacity.any():
         return *one, "one ring in rank order (a switch, or too few ranks)"
+    off = capacity[~np.eye(g, dtype=bool)]
     if off.min() > 0.999 * off.max() and g <= 64:
         orders = mesh_rings(g)
         return orders, np.ones(len(orders), dtype=np.int32), f"full mesh of {g}: disjoint cycles"

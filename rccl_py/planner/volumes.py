@@ -10,90 +10,22 @@ MLSys 2019) for levels, Sanders, Speck and Traff (2009) for the two trees.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil, isqrt, log2, prod
 
 import numpy as np
-import numpy.typing as npt
 
-from ..schedule import I32
+from .places import Places, Sent, Stage
+from .volumes_rooted import ROOTED, backwards, chain, in_nodes, ring
 
-__all__ = ["Places", "Stage", "stages_of"]
-
-Ints = npt.NDArray[np.integer]
+__all__ = ["SENT_AT_ONCE", "stages_of"]
 
 _WIDEST = 512  # ranks of a row of the grid whose turns are looked at one by one
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What all ranks together send in `steps` steps in a row: blocks between nodes, and inside.
-
-    A block is what one rank contributes, or sends one peer. far_hops: how many of the steps wait
-    for a hop between nodes. far_messages, messages: what is posted between nodes and inside them,
-    by all ranks in all steps.
-    """
-
-    far: float
-    near: float
-    steps: int = 1
-    far_hops: int = 0
-    far_messages: float = 0.0
-    messages: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Where ranks are. node: int[n], of each. nodes: int32[N, g], None where they are uneven.
-
-    tiers: as in a Recipe. grid: whether the ranks are a torus.
-    """
-
-    node: Ints
-    nodes: I32 | None
-    tiers: I32 | None
-    grid: bool = False
-
-    @property
-    def n(self) -> int:
-        """Ranks."""
-        return len(self.node)
-
-    @cached_property
-    def count(self) -> int:
-        """Nodes."""
-        return len(np.unique(self.node))
-
-    @property
-    def g(self) -> float:
-        """Ranks of a node."""
-        return self.n / self.count
-
-    @cached_property
-    def pairs(self) -> tuple[float, float]:
-        """Ordered pairs of different ranks: on different nodes, and on one."""
-        sizes = np.unique(self.node, return_counts=True)[1].astype(np.float64)
-        inside = float((sizes**2).sum())
-        return self.n**2 - inside, inside - self.n
-
-    def turn(self, partner: Ints, blocks: float, steps: int = 1) -> Stage:
-        """Return the stage in which rank r sends `blocks` to partner[r], `steps` times."""
-        crosses = int((self.node != self.node[partner]).sum())
-        far, near = crosses * steps, (self.n - crosses) * steps
-        return Stage(far * blocks, near * blocks, steps, steps * (crosses > 0), far, near)
-
-
-Sent = Callable[[Places], Iterator[Stage]]
-
-
-def _direct(blocks: Callable[[Places], float] = lambda _: 1.0) -> Sent:
-    def sent(p: Places) -> Iterator[Stage]:
-        far, near = p.pairs
-        yield Stage(far * blocks(p), near * blocks(p), 1, int(p.count > 1), far, near)
-
-    return sent
+def _direct(p: Places) -> Iterator[Stage]:
+    yield p.everyone
 
 
 def _twice(half: Sent) -> Sent:
@@ -102,15 +34,15 @@ def _twice(half: Sent) -> Sent:
     def sent(p: Places) -> Iterator[Stage]:
         stages = list(half(p))
         for s in (*stages[::-1], *stages):
-            yield Stage(s.far / p.n, s.near / p.n, s.steps, s.far_hops, s.far_messages, s.messages)
+            yield s.times(1 / p.n)
 
     return sent
 
 
-def _ring(p: Places) -> Iterator[Stage]:
-    """Any ring enters every node once or more; n - 1 hops in a row cross count - 1 or more."""
-    far, steps = p.count * (p.count > 1), p.n - 1
-    yield Stage(far * steps, (p.n - far) * steps, steps, p.count - 1)
+def _both_ways(p: Places) -> Iterator[Stage]:
+    """Half of the data goes around the other way."""
+    for stage in ring(p):
+        yield replace(stage, message=p.ring / 2)
 
 
 def _circulant(p: Places) -> Iterator[Stage]:
@@ -142,18 +74,13 @@ def _folded(p: Places, turns: Callable[[int], Iterator[float]]) -> Iterator[Stag
     acting = np.setdiff1d(np.arange(p.n), odd)
     place = np.arange(len(acting))
 
-    def sent(src: Ints, dst: Ints, blocks: float) -> Stage:
-        far = int((p.node[src] != p.node[dst]).sum())
-        near = len(src) - far
-        return Stage(far * blocks, near * blocks, 1, int(far > 0), far, near)
-
     if folded:
-        yield sent(odd, odd - 1, 1)
+        yield p.sent(odd, odd - 1, 1)
     for k, blocks in enumerate(turns(len(acting).bit_length() - 1)):
         distance = 1 << (k % (len(acting).bit_length() - 1))
-        yield sent(acting, acting[place ^ distance], blocks)
+        yield p.sent(acting, acting[place ^ distance], blocks)
     if folded:
-        yield sent(odd - 1, odd, 1)
+        yield p.sent(odd - 1, odd, 1)
 
 
 def _recursive_doubling(p: Places) -> Iterator[Stage]:
@@ -185,6 +112,19 @@ def _pat(p: Places) -> Iterator[Stage]:
         yield p.turn((ranks + (1 << d)) % p.n, senders)
 
 
+def _at_once(turns: list[Stage]) -> Stage:
+    """Return the one step in which all of some turns are done."""
+    return Stage(
+        sum(s.far for s in turns),
+        sum(s.near for s in turns),
+        1,
+        max(s.far_hops for s in turns),
+        sum(s.far_messages for s in turns),
+        sum(s.messages for s in turns),
+        max(s.message for s in turns),
+    )
+
+
 def _grid(p: Places) -> Iterator[Stage]:
     """Rows and then columns of the rank order, as nearly square as the number of ranks allows."""
     height = next(k for k in range(isqrt(p.n), 0, -1) if p.n % k == 0)
@@ -199,14 +139,7 @@ def _grid(p: Places) -> Iterator[Stage]:
             for k in range(1, size)
         ]  # fmt: skip
         if moved:
-            yield Stage(
-                sum(s.far for s in moved),
-                sum(s.near for s in moved),
-                1,
-                max(s.far_hops for s in moved),
-                sum(s.far_messages for s in moved),
-                sum(s.messages for s in moved),
-            )
+            yield _at_once(moved)
 
 
 def _neighbour(p: Places) -> Iterator[Stage]:
@@ -219,17 +152,21 @@ def _neighbour(p: Places) -> Iterator[Stage]:
     yield p.turn(even, 2, (steps - 1) // 2)
 
 
-def _chain(p: Places) -> Iterator[Stage]:
-    far = p.count - 1
-    for _ in range(2):
-        yield Stage(far, p.n - 1 - far, p.n - 1, far)
-
-
 def _tree(p: Places) -> Iterator[Stage]:
-    """Two trees over the nodes (or ranks), half of the data each: no less deep than log2."""
-    far, deep = p.count - 1, int(log2(max(p.count, 1)))
-    for _ in range(2):
-        yield Stage(far, p.n - 1 - far, max(deep, 1), deep)
+    """Two trees over the nodes, a chain in each; over ranks alone two. No less deep than log2."""
+    if p.nodes is None or len(p.nodes) < 2:
+        far, deep = p.count - 1, int(log2(p.n))
+        near = 0 if far else p.n - 1
+        for _ in range(2):
+            yield Stage(far, near, deep, 0, message=p.tree)
+        return
+    count, g = p.nodes.shape
+    far, deep = count - 1, int(log2(count))
+    up = [Stage(far, 0.0, deep, deep, message=p.tree)]
+    if g > 1:
+        up.append(Stage(0.0, p.n - 1 - far, g - 1, message=p.tree))
+    yield from reversed(up)
+    yield from up
 
 
 def _between(kind: str, p: Places) -> Iterator[tuple[int, float, float]]:
@@ -247,31 +184,25 @@ def _between(kind: str, p: Places) -> Iterator[tuple[int, float, float]]:
             left = skip
 
 
-def _inside(kind: str, p: Places, blocks: float) -> Stage:
-    """Return a half inside every node that moves `blocks` of each other rank to each."""
-    g = p.g
-    steps = int(g) - 1 if kind == "ring" else 1
-    return Stage(0.0, p.n * (g - 1) * blocks, max(steps, 1), 0, 0.0, p.n * (g - 1))
-
-
 def _gathered(inside: str, between: str) -> Sent:
     """The two-level allgather; the reduce_scatter is it backwards, with the same sums."""
 
     def sent(p: Places) -> Iterator[Stage]:
         for steps, blocks, messages in _between(between, p):
-            yield Stage(p.n * blocks, 0.0, steps, steps, p.n * messages)
-        yield _inside(inside, p, p.count)
+            yield Stage(p.n * blocks, 0.0, steps, steps, p.n * messages, message=blocks / messages,
+                        many=messages > 2 * steps)  # fmt: skip
+        yield in_nodes(inside, p, p.count)
 
     return sent
 
 
 def _rail_trees(inside: str) -> Sent:
     def sent(p: Places) -> Iterator[Stage]:
-        within = _inside(inside, p, 1 / p.g)
+        within = in_nodes(inside, p, 1 / p.g)
         deep = max(int(log2(p.count)), 1)
         yield within
         for _ in range(2):
-            yield Stage(p.count - 1.0, 0.0, deep, deep)
+            yield Stage(p.count - 1.0, 0.0, deep, deep, message=0.5 / p.g)
         yield within
 
     return sent
@@ -290,29 +221,36 @@ def _switched(between: str) -> Sent:
     return sent
 
 
-def _levels(inner: str, outer: str) -> Sent:
-    """The allgather along every level of the tiers, the outermost first."""
+def _levels(inner: str, outer: str, *, turned: bool = False) -> Sent:
+    """The allgather along every level of the tiers, the outermost first; turned: the innermost."""
 
     def sent(p: Places) -> Iterator[Stage]:
         assert p.tiers is not None  # the registry offers it only where there are levels
-        shape = p.tiers.shape
+        shape = p.tiers.shape[::-1] if turned else p.tiers.shape
         for axis, m in enumerate(shape):
-            far = axis < len(shape) - 1
+            far = axis > 0 if turned else axis < len(shape) - 1
             blocks = p.n * (m - 1) * prod(shape[:axis])
             kind = inner if axis else outer
-            steps = ceil(log2(m)) if kind == "circulant" else 1
+            steps = {"circulant": ceil(log2(m)), "ring": m - 1}.get(kind, 1)
             posted = p.n * (m - 1) if kind == "direct" else 0.0
+            each = blocks / p.n / (m - 1 if kind == "direct" else steps)
             yield Stage(
                 blocks * far, blocks * (not far), steps, steps * far, posted * far,
-                posted * (not far),
+                posted * (not far), each, kind == "direct" and m > 3,
             )  # fmt: skip
 
     return sent
 
 
 def _pairwise(p: Places) -> Iterator[Stage]:
-    far, near = p.pairs
-    yield Stage(far, near, p.n - 1, 0, far, near)
+    every = p.everyone
+    yield replace(every, steps=p.n - 1, far_hops=0, many=False)
+
+
+def _relayed(p: Places) -> Iterator[Stage]:
+    """Along one ring: step s moves blocks s places from home."""
+    far, steps, moved = p.count * (p.count > 1), p.n - 1, p.n / 2 * (p.n - 1)
+    yield Stage(far * moved, (p.n - far) * moved, steps, steps * (far > 0), message=p.n / 2)
 
 
 def _bruck(radix: int) -> Sent:
@@ -324,14 +262,7 @@ def _bruck(radix: int) -> Sent:
             digit = ranks // unit % radix
             moved = [p.turn((ranks + j * unit) % p.n, int((digit == j).sum()))
                      for j in range(1, radix) if (digit == j).any()]  # fmt: skip
-            yield Stage(
-                sum(s.far for s in moved),
-                sum(s.near for s in moved),
-                1,
-                max(s.far_hops for s in moved),
-                sum(s.far_messages for s in moved),
-                sum(s.messages for s in moved),
-            )
+            yield _at_once(moved)
             unit *= radix
 
     return sent
@@ -339,8 +270,8 @@ def _bruck(radix: int) -> Sent:
 
 def _two_hops(p: Places) -> Iterator[Stage]:
     n, g, count = p.n, p.g, p.count
-    yield Stage(0.0, n * (g - 1) * count, 1, 0, 0.0, n * (g - 1))
-    yield Stage(n * (count - 1) * g, 0.0, 1, 1, n * (count - 1))
+    yield Stage(0.0, n * (g - 1) * count, 1, 0, 0.0, n * (g - 1), count, g > 3)
+    yield Stage(n * (count - 1) * g, 0.0, 1, 1, n * (count - 1), 0.0, g, count > 3)
 
 
 def _two_hops_in_turn(p: Places) -> Iterator[Stage]:
@@ -350,24 +281,27 @@ def _two_hops_in_turn(p: Places) -> Iterator[Stage]:
 
 _KINDS = ("ring", "direct", "circulant")
 _LEVELS = (("direct", "direct"), ("direct", "circulant"), ("circulant", "circulant"))
+_TURNED, _turned = "turned-direct-ring", _levels("ring", "direct", turned=True)
 _TABLE: dict[tuple[str, str], Sent] = {
     **{
         (name, kind): half
         for name in ("allgather", "reduce_scatter")
         for kind, half in (
-            ("ring", _ring), ("both-ways", _ring), ("direct", _direct()), ("circulant", _circulant),
-            ("recursive-doubling", _doubling), ("recursive-halving", _doubling),
+            ("ring", ring), ("both-ways", _both_ways), ("direct", _direct),
+            ("circulant", _circulant), ("recursive-doubling", _doubling),
+            ("recursive-halving", _doubling),
             ("neighbour", _neighbour), ("pat", _pat),
             ("dissemination", _dissemination),
             *((f"hier-{i}-{b}", _gathered(i, b)) for i in ("direct", "ring") for b in _KINDS),
             *((f"levels-{i}-{o}", _levels(i, o)) for i, o in _LEVELS),
+            (_TURNED, _turned),
         )
     },
     **{
         ("allreduce", kind): sent
         for kind, sent in (
-            ("ring", _twice(_ring)), ("both-ways", _twice(_ring)), ("tree", _tree),
-            ("chain", _chain), ("direct-oneshot", _direct()), ("direct-twoshot", _twice(_direct())),
+            ("ring", _twice(ring)), ("both-ways", _twice(_both_ways)), ("tree", _tree),
+            ("chain", chain), ("direct-oneshot", _direct), ("direct-twoshot", _twice(_direct)),
             ("circulant", _twice(_circulant)), ("recursive-doubling", _recursive_doubling),
             ("halving-doubling", _halving_doubling), ("swing", _swing),
             *((f"hier-{i}-{b}", _twice(_gathered(i, b))) for i in _KINDS[:2] for b in _KINDS),
@@ -375,18 +309,28 @@ _TABLE: dict[tuple[str, str], Sent] = {
             ("nvls", _switched("direct")),
             *((f"hier-nvls-{b}", _switched(b)) for b in (*_KINDS, "tree")),
             *((f"levels-{i}-{o}", _twice(_levels(i, o))) for i, o in _LEVELS),
+            (_TURNED, _twice(_turned)),
         )
     },
+    **{("broadcast", kind): sent for kind, sent in ROOTED},
+    **{("reduce", kind): backwards(sent) for kind, sent in ROOTED},
     **{
         ("alltoall", kind): sent
         for kind, sent in (
-            ("direct", _direct()), ("pairwise", _pairwise), ("ring", _pairwise),
+            ("direct", _direct), ("pairwise", _pairwise), ("ring", _relayed),
             ("bruck", _bruck(2)), ("bruck-4", _bruck(4)), ("bruck-8", _bruck(8)),
             ("grid", _grid), ("hier-direct-direct", _two_hops),
             ("hier-direct-pairwise", _two_hops_in_turn),
         )
     },
 }  # fmt: skip
+
+
+SENT_AT_ONCE = {
+    ("alltoall", "pairwise"): "direct",
+    ("alltoall", "hier-direct-pairwise"): "hier-direct-direct",
+}
+"""Algorithms that send what another one sends, but in turn: no link carries less."""
 
 
 def stages_of(collective: str, algorithm: str, places: Places) -> list[Stage] | None:

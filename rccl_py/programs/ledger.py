@@ -95,6 +95,7 @@ class Ledger:
         starts = self.spec.starts(self.n, self.root)
         self.goals = self.spec.goals(self.n, self.root)
         self.inputs, self.outputs = starts.shape[1], self.goals.shape[1]
+        self._aliases = [self._alias(rank) for rank in range(self.n)]
         for rank in range(self.n):
             for block in range(self.inputs):
                 part = int(starts[rank, block])
@@ -122,14 +123,18 @@ class Ledger:
 
     def own(self, place: Place) -> Place:
         """Return the one name of a place: in place, input and output may be the same memory."""
-        rank, buffer, chunk = place
-        block = self.spec.in_place(rank, self.root) if self.in_place else -1
-        if block == -1 or buffer == "s" or (block is None and self.inputs != self.outputs):
+        alias = self._aliases[place[0]]
+        if alias is None or place[1] != alias[0]:
             return place
+        return place[0], alias[1], place[2] + alias[2]
+
+    def _alias(self, rank: int) -> tuple[str, str, int] | None:
+        """Return which buffer of a rank lies in which other, from which chunk on; None: in none."""
+        block = self.spec.in_place(rank, self.root) if self.in_place else -1
+        if block == -1 or (block is None and self.inputs != self.outputs):
+            return None
         shift = (block or 0) * self.chunks
-        if self.inputs > self.outputs:
-            return (rank, "i", chunk + shift) if buffer == "o" else place
-        return (rank, "o", chunk + shift) if buffer == "i" else place
+        return ("o", "i", shift) if self.inputs > self.outputs else ("i", "o", shift)
 
     def told(self, value: Value) -> str:
         """Return what a value is, in words."""

@@ -46,9 +46,9 @@ class Action:
     `thread`), "stand" (nothing: others wait for it).
 
     packets: what is written are packets: data with flags between. unpacks: what is read in src are
-    packets. relaxed: a signal or a wait that does not order data. counted: a signal that may come from
-    several threads in any order. lane: who does a move or a signal instead of the thread, which
-    goes on meanwhile; a lane does one thing after the other.
+    packets. relaxed: a signal or a wait that does not order data. counted: a signal that may come
+    from several threads in any order. lane: who does a move or a signal instead of the thread,
+    which goes on meanwhile; a lane does one thing after the other.
     """
 
     verb: str

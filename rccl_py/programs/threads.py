@@ -138,15 +138,19 @@ def run_threads(
     ledger: Ledger,
     given: dict[Hashable, int] | None = None,
     homes: list[int] | None = None,
+    *,
+    quick: bool = False,
 ) -> Ledger:
     """Run a program of threads and return the ledger of what moves when.
 
-    ledger: an empty one. given: signals that are there from the start. homes: the rank of
-    every thread, where others write its outputs, which must have arrived at its end. Of four orders of steps
-    (a thread's messages at once or in turn, sums in the step of what they are added to or in the
-    next) the lightest is taken. Raises ScheduleError, which names the action, where the program
-    never ends, leaves messages, depends on which thread is faster, reads what nobody wrote, or
-    combines what does not belong together.
+    ledger: an empty one. given: signals that are there from the start. homes: the rank of every
+    thread, where others write its outputs, which must have arrived at its end. Of four orders of
+    steps (a thread's messages at once or in turn, sums in the step of what they are added to or in
+    the next) the lightest is taken; quick: the first, where only the result matters.
+
+    Raises ScheduleError, which names the action, where the program never ends, leaves messages,
+    depends on which thread is faster, reads what nobody wrote, or combines what does not belong
+    together.
     """
     longest = max(map(len, threads), default=0)
     if len(threads) > MOST_THREADS or longest > MOST_ACTIONS:
@@ -158,6 +162,7 @@ def run_threads(
     machine.run()
     later = _needed_later(ledger, machine.order)
     orders = [(turn, fused) for turn in (False, True) for fused in (True, False)]
+    orders = orders[: 1 if quick else None]
     found = [_filled(machine, ledger.fresh(fused=f), later, in_turn=turn) for turn, f in orders]
     return min(found, key=Ledger.burden)
 

@@ -40,6 +40,9 @@ __all__ = ["Loads", "Profile", "Total", "profile"]
 I64 = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.integer]
 
+_BOUNDS = ("latency", "link", "memory")
+_LONG = 16  # stages of one piece that are quicker looked at side by side
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Total:
@@ -135,14 +138,31 @@ class Profile:
     def outline(self, block: float, protocol: Protocol, channels: int = 0) -> Timeline:
         """Return the timeline without how long each link is busy, but for the busiest."""
         slot, clock, parts = block / self.chunks, self.fabric.launch, []
-        wires, before = self.wire(slot, protocol, channels), self.latency(protocol, channels)
-        seconds = self.steps * (before + wires)
-        bounds = np.where(wires > self.link[protocol.index] * slot, "memory", "link")
-        bounds = np.where(before >= wires, "latency", bounds)
-        columns = (seconds, self.steps, bounds, self.busiest[protocol.index])
+        wires, seconds, held = self._held(slot, protocol, channels)
+        columns = (seconds, self.steps, held, self.busiest[protocol.index])
         for each, steps, bound, at in zip(*(column.tolist() for column in columns)):
-            parts.append(Part(clock, each, steps, bound, at if at >= 0 else None))
+            parts.append(Part(clock, each, steps, _BOUNDS[bound], at if at >= 0 else None))
             clock += each
+        return self._timeline(slot, protocol, parts, wires)
+
+    def summary(self, block: float, protocol: Protocol, channels: int = 0) -> Timeline:
+        """Return the outline with all parts that are bound by the same in one."""
+        slot = block / self.chunks
+        wires, seconds, held = self._held(slot, protocol, channels)
+        found = np.unique(held)
+        whole, count = (np.bincount(held, column, 3)[found] for column in (seconds, self.steps))
+        clock = self.fabric.launch + np.append(0.0, np.cumsum(whole))
+        columns = zip(*(c.tolist() for c in (clock[:-1], whole, count, found)))
+        parts = [Part(c, each, int(steps), _BOUNDS[b], None) for c, each, steps, b in columns]
+        return self._timeline(slot, protocol, parts, wires)
+
+    def _held(self, slot: float, protocol: Protocol, channels: int) -> tuple[F64, F64, I64]:
+        """Return the s of bytes of each part, of all of it, and what bounds it: [parts] each."""
+        wires, before = self.wire(slot, protocol, channels), self.latency(protocol, channels)
+        held = np.where(wires > self.link[protocol.index] * slot, 2, 1)
+        return wires, self.steps * (before + wires), np.where(before >= wires, 0, held)
+
+    def _timeline(self, slot: float, protocol: Protocol, parts: list[Part], wires: F64) -> Timeline:
         top, busy = self._busiest(slot, protocol)
         tail = float(self.tail(slot, wires))
         return Timeline(self.fabric.launch, tuple(parts), top, busy, tail=tail)
@@ -177,7 +197,9 @@ def own_of(phase: Phase, schedule: Schedule) -> float:
 
     Handing on all of the output is no copy: it is reduced into, or sent from where it is.
     """
-    most = max(float(np.bincount(m.rows.src, weights=m.rows.total).max()) for m in phase.moves)
+    n = schedule.nranks
+    each = (np.bincount(m.rows.src, weights=m.rows.total, minlength=n) for m in phase.moves)
+    most = float(np.sum(list(each), axis=0).max())
     return most if most < schedule.layout.outputs * schedule.layout.chunks else 0.0
 
 
@@ -247,7 +269,9 @@ class _Parts:
 
     def pipeline(self, part: Pipeline) -> bool:
         """Add all pieces of a pipeline at once; return whether that was possible."""
-        if part.pieces < 2 or not part.stages or self.carried or self.fabric.together:
+        if not part.stages or self.carried or self.fabric.together:
+            return False
+        if part.pieces < 2 and (len(part.stages) < _LONG or any(s.steps > 1 for s in part.stages)):
             return False
         if not all(stage.moves for stage in part.stages):
             return False
@@ -325,7 +349,9 @@ def profile(schedule: Schedule, fabric: Fabric, loads: Loads | None = None) -> P
     for part in _told(schedule):
         if isinstance(part, Phase):
             found.phase(part)
-        elif not found.pipeline(part):
+            continue
+        found.loads.prepare(part.stages)
+        if not found.pipeline(part):
             for phase in part:
                 found.phase(phase)
     return found.done()

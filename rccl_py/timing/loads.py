@@ -6,28 +6,33 @@ no order of phases.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
-from ..fabric import F64, Fabric, crossing_pairs, expand, loaded
+from ..fabric import F64, Fabric, crossing_pairs, expand, loaded, peers_inside, plain_inside
 from ..schedule import REDUCE, AllPairs, Pairs, Phase
+from .few import FEW, few_loads
 from .memory import STAGED, Work, staged, work
-from .messages import Messages, crossing, messages, spent, to_many
+from .messages import Messages, crossing, messages, spent, switched_parts, to_many
 from .strands import Strands, strands
 from .windows import Lumps, lumps
+from .wires import numbered
 
 __all__ = ["INTO", "MOVED", "OUT", "REDUCED", "SENDING", "Load", "Loads"]
 
 I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
 
 MOVED, REDUCED, SENDING, OUT, INTO = range(5)
 """Rows of Load.ranks: slots read and written, slots added, s spent on messages, slots sent, got."""
 
 _PAIRS = 1 << 12  # pairs that are not worth a sum over all of them
 _BLOCK = 1 << 18  # messages looked at at a time: bounds memory, not results
+_SOME = 4  # phases of few rows that are worth loading together
 _KEPT = 256e6  # bytes of loads that are kept by content for the algorithms to come
 
 
@@ -87,18 +92,18 @@ def _load(fabric: Fabric, sent: Messages, many: bool) -> Load:
     return Load(at, link[at], *_busy(ranks), latency, leaves, bool(remote.any()))
 
 
-def _near_pairs(fabric: Fabric, pairs: Pairs) -> Messages:
+def _near_pairs(fabric: Fabric, group: I32, count: I64) -> Messages:
     """Return the messages between members of a group that share a node."""
-    groups, m = pairs.group.shape
-    members, number = pairs.group.ravel(), np.repeat(np.arange(groups), m)
+    groups, m = group.shape
+    members, number = group.ravel(), np.repeat(np.arange(groups), m)
     place = number * fabric.copies + fabric.node[members]
     order = np.argsort(place, kind="stable")
-    _, first, count = np.unique(place[order], return_index=True, return_counts=True)
+    _, first, held = np.unique(place[order], return_index=True, return_counts=True)
     ptr = np.append(first, len(order))
-    one, two = expand(ptr, np.repeat(np.arange(len(count)), count))
+    one, two = expand(ptr, np.repeat(np.arange(len(held)), held))
     apart = one != two
     src, dst = order[one[apart]], order[two[apart]]
-    slots = pairs.count[number[src]]
+    slots = count[number[src]]
     return Messages(members[src], members[dst], slots, np.zeros(len(src), dtype=np.int64))
 
 
@@ -114,10 +119,16 @@ def _on_links(fabric: Fabric, sent: Messages, many: bool) -> F64:
     if not sent.fan.any():
         even = loaded(fabric, sent.src, sent.dst, slots)
         return even / fabric.spread if many else even
-    routes = fabric.routes(sent.src, sent.dst, slots)
-    weight = slots[routes.row] * routes.share * crossing(fabric, sent.fan, routes, many)
-    link = np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
-    return np.asarray(link, dtype=np.float64)
+    if fabric.together:
+        routes = fabric.routes(sent.src, sent.dst, slots)
+        weight = slots[routes.row] * routes.share * crossing(fabric, sent.fan, routes, many)
+        every = np.bincount(routes.link, weights=weight, minlength=fabric.nlinks)
+        return np.asarray(every, dtype=np.float64)
+    plain = sent.fan == 0
+    down, up = (slots * factor for factor in switched_parts(fabric, sent.fan))
+    link = np.where(fabric.leaving, loaded(fabric, sent.src, sent.dst, up),
+                    loaded(fabric, sent.src, sent.dst, down))  # fmt: skip
+    return link + _on_links(fabric, sent.part(plain), many) if plain.any() else link
 
 
 def _local(nranks: int, phase: Phase) -> Load:
@@ -127,11 +138,20 @@ def _local(nranks: int, phase: Phase) -> Load:
     return Load(np.zeros(0, np.int32), np.zeros(0), *_busy(ranks), np.zeros(3), False, False)
 
 
+def _is_few(phase: Phase) -> bool:
+    """Return whether a phase is loaded as quickly with others: of few rows, none by a switch."""
+    if isinstance(phase.moves, AllPairs) and phase.moves.pairs.size >= FEW:
+        return False
+    rows = [m.rows for m in phase.moves]
+    return 0 < sum(len(r.src) for r in rows) < FEW and not any(r.switched for r in rows)
+
+
 def _summed(fabric: Fabric, parts: list[Load]) -> Load:
     """Return the load of phases posted together: loads and messages add, latency is the largest."""
-    at, of = np.unique(np.concatenate([part.at for part in parts]), return_inverse=True)
+    at, of = numbered(np.concatenate([part.at for part in parts]), fabric.nlinks)
     slots = np.zeros(len(at))
     slots += np.bincount(of, np.concatenate([part.slots for part in parts]), len(at))
+    at = at.astype(np.int32)
     ranks, latency = np.zeros((5, fabric.nranks)), np.zeros(3)
     for part in parts:
         ranks[:, part.who] += part.ranks
@@ -148,6 +168,7 @@ class Loads:
         self.loaded = 0
         # Flows that choose their way by what else is sent are loaded a whole phase at a time.
         self._together = fabric.together
+        self._plain = not fabric.together and plain_inside(fabric)
         self._known: dict[tuple[tuple[int, ...], ...], Load] = {}
         self._kept: list[Phase] = []
         self._by_content: dict[bytes, Load] = {}
@@ -169,6 +190,23 @@ class Loads:
             self._kept.append(phase)
         return found
 
+    def prepare(self, phases: Iterable[Phase]) -> None:
+        """Load phases of few rows, all at once, for `of_phase` to find."""
+        if self._together:
+            return
+        some = {}
+        for phase in phases:
+            for part in phase.made_of if len(phase.made_of) > 1 else (phase,):
+                name = (self._name(part),)
+                if name not in self._known and _is_few(part):
+                    some[name] = part
+        if len(some) < _SOME:
+            return
+        self._kept.extend(some.values())
+        for name, fields in zip(some, few_loads(self.fabric, list(some.values()))):
+            self._known[name] = Load(*fields)
+        self.loaded += sum(len(m.rows.src) for part in some.values() for m in part.moves)
+
     @staticmethod
     def _name(phase: Phase) -> tuple[int, ...]:
         if isinstance(phase.moves, AllPairs):
@@ -188,7 +226,7 @@ class Loads:
         least = sent._replace(slots=sent.slots // unit) if unit > 1 else sent
         many = to_many(phase, self.fabric.nranks)
         digest = blake2b(bytes([many]), digest_size=16)
-        for column in least if sent.fan.any() else least[:3]:
+        for column in self._deciding(least):
             digest.update(np.ascontiguousarray(column).data)
         load = self._by_content.get(digest.digest())
         if load is None:
@@ -202,32 +240,87 @@ class Loads:
         who, ranks = _busy(ranks)
         return replace(load, slots=load.slots * unit, who=who, ranks=ranks)
 
+    def _deciding(self, sent: Messages) -> Sequence[npt.NDArray[np.generic]]:
+        """Return what the load of messages follows from: they themselves, or what ranks do."""
+        if sent.fan.any():
+            return sent
+        if not self._plain or (self.fabric.node[sent.src] != self.fabric.node[sent.dst]).any():
+            return sent[:3]
+        far, n = np.flatnonzero(sent.src != sent.dst), self.fabric.nranks
+        out, into = (np.bincount(end[far], sent.slots[far], n) for end in (sent.src, sent.dst))
+        return out, into, np.bincount(sent.src[far], minlength=n)
+
     def _pairs(self, pairs: Pairs) -> Load | None:
         """Return the load of all pairs of some groups; None where it takes a look at each."""
-        group, fabric = pairs.group, self.fabric
-        crossing = crossing_pairs(fabric, group, pairs.count)
-        if crossing is None:
+        unit = int(np.gcd.reduce(pairs.count))
+        found = self._between_pairs(pairs.group, pairs.count // unit)
+        if found is None:
             return None
-        near = _near_pairs(fabric, pairs)
-        self.loaded += group.size + len(near.src)
-        m, many = group.shape[1], group.shape[1] > 3  # as `to_many` says
+        group, ranks = pairs.group, np.zeros((5, self.fabric.nranks))
+        ranks[:, found.who] = found.ranks * unit
+        ranks[SENDING, found.who] = found.ranks[SENDING]
+        m, members = group.shape[1], group.ravel()
         sent = np.repeat(pairs.count, m).astype(np.float64)
-        own, ranks, members = _load(fabric, near, many), np.zeros((5, fabric.nranks)), group.ravel()
-        ranks[:, own.who] = own.ranks
-        part = fabric.least_spread(far=True) if many else 1.0
-        ranks[SENDING, members] += crossing.message / part
-        ranks[MOVED, members] += STAGED * sent * crossing.far
         all_sent = sent * (m - 1 + pairs.own)
-        ranks[OUT, members] = ranks[INTO, members] = sent * (m - 1)
         if pairs.op == REDUCE:  # into the same slots, in registers
             ranks[MOVED, members] += all_sent + 2.0 * sent
             ranks[REDUCED, members] = all_sent
         else:
             ranks[MOVED, members] += 2.0 * all_sent
-        link = crossing.link / fabric.spread if many else crossing.link
-        link[own.at] += own.slots
+        who, ranks = _busy(ranks)
+        return replace(found, slots=found.slots * unit, who=who, ranks=ranks)
+
+    def _between_pairs(self, group: I32, count: I64) -> Load | None:
+        """Return the load of the messages of all pairs, without what ranks do with them."""
+        digest = blake2b(b"pairs", digest_size=16)
+        for column in (np.array(group.shape), group, count):
+            digest.update(np.ascontiguousarray(column).data)
+        key = digest.digest()
+        if key not in self._by_content:
+            found = self._each_pair(group, count)
+            if found is None:
+                return None
+            self._by_content[key] = found
+        return self._by_content[key]
+
+    def _each_pair(self, group: I32, count: I64) -> Load | None:
+        fabric = self.fabric
+        node = fabric.node[group]
+        within = bool((node == node[:, :1]).all())
+        crossing = None if within else crossing_pairs(fabric, group, count)
+        if crossing is None and not within:
+            return None
+        inside = peers_inside(fabric, group, count)
+        if inside is None and not fabric.sums_pairs:
+            return None
+        m, many = group.shape[1], group.shape[1] > 3  # as `to_many` says
+        sent = np.repeat(count, m).astype(np.float64)
+        ranks, members = np.zeros((5, fabric.nranks)), group.ravel()
+        link, latency, away = np.zeros(fabric.nlinks), np.zeros(3), False
+        if crossing is not None:
+            part = fabric.least_spread(far=True) if many else 1.0
+            ranks[SENDING, members] += crossing.message / part
+            ranks[MOVED, members] += STAGED * sent * crossing.far
+            link += crossing.link
+            latency, away = crossing.latency, bool(crossing.far.any())
+        if inside is not None:
+            part = fabric.least_spread(far=False) if many else 1.0
+            ranks[SENDING, members] += inside.message / part
+            ranks[MOVED, members] += STAGED * sent * inside.count * (not inside.coherent)
+            link += inside.link
+            latency = np.maximum(latency, inside.latency)
+        if many:
+            link /= fabric.spread
+        self.loaded += group.size
+        if inside is None:
+            near = _near_pairs(fabric, group, count)
+            own = _load(fabric, near, many)
+            ranks[:, own.who] += own.ranks
+            link[own.at] += own.slots
+            latency = np.maximum(latency, own.latency)
+            self.loaded += len(near.src)
+        ranks[OUT, members] = ranks[INTO, members] = sent * (m - 1)
         at = np.flatnonzero(link).astype(np.int32)
-        latency, away = np.maximum(own.latency, crossing.latency), bool(crossing.far.any())
         return Load(at, link[at], *_busy(ranks), latency, away, True)
 
     def lumps(self, stages: list[Load]) -> Lumps:

@@ -29,6 +29,7 @@ __all__ = [
     "messages",
     "serving_many",
     "spent",
+    "switched_parts",
     "to_many",
 ]
 
@@ -178,15 +179,26 @@ def crossing(fabric: Fabric, fan: I64, routes: Routes, many: bool | npt.NDArray[
     less = np.where(serves, 1.0 / fabric.spread[routes.link], 1.0)
     if not of.any():
         return less
+    down, up = switched_parts(fabric, of)
+    return np.where(of == 0, less, np.where(fabric.leaving[routes.link], up, down))
+
+
+def switched_parts(fabric: Fabric, fan: I64) -> tuple[F64, F64]:
+    """Return what the switch makes of each message's bytes on links from it, and on links to it.
+
+    float64[len(fan)] each, a factor; 0 for messages of their own.
+
+    Raises FabricError where a switch is to do what none here does.
+    """
     if not fabric.multicast:
         raise FabricError(
             f"{fabric.name}: no switch here adds up and hands on, which this schedule asks of it; "
             "take an algorithm whose row in rccl_py.algorithms is not `switched`"
         )
-    several = np.maximum(np.abs(of), 1)
-    up = fabric.leaving[routes.link]
-    factor = np.where((of > 0) == up, 1.0 / several, (several + 1.0) / several)
-    return np.where(of == 0, less, factor / fabric.multicast)
+    several = np.maximum(np.abs(fan), 1)
+    once = np.where(fan == 0, 0.0, 1.0 / several / fabric.multicast)
+    whole = once * (several + 1.0)
+    return np.where(fan > 0, whole, once), np.where(fan > 0, once, whole)
 
 
 def spent(fabric: Fabric, sent: Messages, many: bool | npt.NDArray[np.bool_]) -> F64:

@@ -60,13 +60,13 @@ def _plain_first(fabric: Fabric, hops: Hops) -> tuple[Hops, Ways] | None:
     demand = np.ones((hops.n, hops.n))
     plain = _plain(fabric)
     ways = None if plain is None else fastest_ways(plain, demand)
-    if plain is not None and ways is not None:
-        if ways.seconds <= proven(hops, demand, ways.prices) * (1 + ODD):
-            return plain, ways
+    if plain is None or ways is None:
+        every = fastest_ways(hops, demand)
+        return None if every is None else (hops, every)
+    if ways.seconds <= proven(hops, demand, ways.prices) * (1 + ODD):
+        return plain, ways
     every = fastest_ways(hops, demand)
-    if every is None:
-        return None
-    if plain is not None and ways is not None and ways.seconds <= every.seconds * (1 + ODD):
+    if every is None or ways.seconds <= every.seconds * (1 + ODD):
         return plain, ways
     return hops, every
 

@@ -153,7 +153,7 @@ def _plain_first(whole: Problem, order: Ints, *, moves: bool) -> list[_Found]:
             every[: len(found)] = found
             proof = max(proof, _proven(whole, every))
         plain = replace(plain, proof=proof)
-        if plain.seconds <= proof * (1 + _ODD):
+        if plain.seconds <= proof * (1 + 2 * _NEAR):
             return [plain]
     best = _fastest(whole, order, moves=moves)
     if best is None:
@@ -201,7 +201,8 @@ def _whole(found: _Found, mix: Mix, depth: int, whole: Problem, loss: float = 0.
     """
     pool, free = found.pool, whole.free
     which = pool.within(depth, mix)
-    flat = mixed(pool, which, mix.busy * (1 + _NEAR / 5 + loss)) or mix
+    most = mix.busy * (1 + _NEAR / 5 + loss)
+    flat = mixed(pool, which, most, mix.prices if whole.ways.n > _BOTH else None) or mix
     used = np.zeros(len(pool.of), dtype=bool)
     for one in (flat, mix):
         used[: len(one.x)] |= one.x > 0

@@ -13,7 +13,6 @@ import io
 import os
 import stat
 import zipfile
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2b, sha256
@@ -24,15 +23,17 @@ from typing import Any
 import numpy as np
 
 from ...algorithms import Forest
-from ...algorithms.flat import Ints
-from .build import Packed
+from ...algorithms.flat import Ints, depths
+from .build import Packed, load_of
 from .columns import Problem
 
 __all__ = ["cache_folder", "kept", "key_of", "remember"]
 
-_FORMAT = 3
+_FORMAT = 4
 _MOST = 1 << 12  # forests of a file
-_LIMIT = 64 << 20  # bytes; no forest of ours is larger
+_LIMIT = 64 << 20  # bytes, packed or unpacked; no forest of ours is larger
+_SHARES = 1 << 13  # of what all trees share; of one rank's block an eighth
+_EXACT = 1e-6  # of the seconds, that sums in another order may differ by
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
@@ -72,12 +73,10 @@ def key_of(problem: Problem, order: Ints) -> str:
     return digest.hexdigest()
 
 
-def _is_forest(forest: Forest, problem: Problem) -> bool:
+def _spans(forest: Forest, problem: Problem) -> bool:
     """Return whether arrays read from a file are trees over all ranks, from the roots asked for."""
     parents, weights, n = forest.parents, forest.weights, problem.ways.n
-    if parents.ndim != 2 or weights.ndim != 1 or not len(weights):
-        return False
-    if parents.shape != (len(weights), n):
+    if not len(weights) or parents.shape != (len(weights), n):
         return False
     if (parents < -1).any() or (parents >= n).any() or (weights < 1).any():
         return False
@@ -88,12 +87,33 @@ def _is_forest(forest: Forest, problem: Problem) -> bool:
     root = roots.argmax(axis=1)
     if (roots.sum(axis=1) != 1).any() or (at != root[:, None]).any():
         return False
-    if problem.free:
-        return True
+    tree, child = np.nonzero(~roots)
+    if not problem.ways.joined[parents[tree, child], child].all():
+        return False
     total = np.bincount(root, weights=weights, minlength=n)
+    if problem.free:
+        return bool(total.sum() <= _SHARES)
     asked = np.zeros(n, dtype=bool)
     asked[problem.roots] = True
-    return bool((total[asked] == total[asked][0]).all() and (total[~asked] == 0).all())
+    most = _SHARES // 8 if _own(problem) else _SHARES
+    same = (total[asked] == total[asked][0]).all() and (total[~asked] == 0).all()
+    return bool(same and total[asked][0] <= most)
+
+
+def _own(problem: Problem) -> bool:
+    """Return whether every rank's block has trees of its own."""
+    return not problem.free and len(problem.roots) > 1
+
+
+def _is_packed(one: Packed, problem: Problem) -> bool:
+    """Return whether trees are what a file says of them: as fast, as deep, and no faster than is
+    proven possible.
+    """
+    if not _spans(one.forest, problem) or one.proof > one.seconds * (1 + _EXACT):
+        return False
+    busy = float(load_of(one.forest, problem.ways, own=_own(problem)).max())
+    deep = int(depths(one.forest.parents).max())
+    return deep == one.depth and abs(busy - one.seconds) <= _EXACT * busy
 
 
 def _digest(key: str, body: bytes) -> bytes:
@@ -121,8 +141,6 @@ def _read(held: Mapping[str, Any], k: int, numbers: list[float]) -> Packed:
 def kept(folder: Path, key: str, problem: Problem) -> list[Packed] | None:
     """Return what was remembered by `key`, None if that is not exactly what this version wrote."""
     path = folder / f"{key}.npz"
-    wrong = (OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError,
-             NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)  # fmt: skip
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LIMIT:
@@ -131,14 +149,18 @@ def kept(folder: Path, key: str, problem: Problem) -> list[Packed] | None:
         digest, body = data[:32], data[32:]
         if digest != _digest(key, body):
             return None
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > _LIMIT:
+                return None
         with np.load(io.BytesIO(body), allow_pickle=False) as held:
             numbers = _array(held, "numbers", "<f8", 2).tolist()
             if len(numbers) > _MOST:
                 return None
             forests = [_read(held, k, row) for k, row in enumerate(numbers)]
-    except wrong:
+        good = all(_is_packed(one, problem) for one in forests)
+    except Exception:  # whatever reading bytes that anybody wrote may raise
         return None
-    return forests if forests and all(_is_forest(one.forest, problem) for one in forests) else None
+    return forests if forests and good else None
 
 
 def remember(folder: Path, key: str, found: list[Packed]) -> None:

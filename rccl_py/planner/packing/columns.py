@@ -37,6 +37,7 @@ _STEEP = 19.0  # times as dear the busiest is, at first, as what is idle
 _SLOPES = (0.01, 0.3)  # mean prices that a level is worth, to grow shallow trees
 _TIE = 5e-5  # mean prices that a pair costs besides, to choose among many that cost the same
 _SLACKS = (1e-8, 1e-3)  # mean prices that hanging a rank higher may cost
+_PRICED = 1e-6  # of the highest price, that is one
 _STALL, _STALL_SHALLOW = (12, 0.001), (6, 0.003)  # rounds, and what they must bring to go on
 
 
@@ -136,9 +137,12 @@ class Mix:
     proving: F64
 
 
-def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix | None:
+def mixed(pool: Pool, which: Ints, most: float = np.inf, priced: F64 | None = None) -> Mix | None:
     """Return the fastest mix of the trees `which`; given the `most` it may be busy, the one
     whose edges come earliest. None where the solver finds none.
+
+    priced : float64[L], prices of the kinds; given them as well, what has none is used little, and
+    edges come early where that leaves a choice: idle links are at hand when messages meet.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -148,14 +152,19 @@ def mixed(pool: Pool, which: Ints, most: float = np.inf) -> Mix | None:
     classes, of = pool.problem.classes, np.array([pool.of[t] for t in which])
     needed = csr_array((np.ones(len(which)), (of, np.arange(len(which)))),
                        (classes, len(which) + 1))  # fmt: skip
-    limits = csr_array(np.hstack([table / unit, -np.ones((len(table), 1))]))
+    tight = np.zeros(len(table), dtype=bool)
     aim = np.zeros(len(which) + 1)
     aim[-1] = 1.0
     if np.isfinite(most):
         aim[:-1] = [pool.late[t] for t in which]
         aim[-1] = 0.0
+    if priced is not None:
+        tight = priced > _PRICED * priced.max()
+        aim[-1] = max(fsum(aim[:-1].tolist()), 1.0) / len(which) * classes / most * unit
+    room = np.where(tight, most / unit, 0.0) if tight.any() else np.zeros(len(table))
+    limits = csr_array(np.hstack([table / unit, np.where(tight, 0.0, -1.0)[:, None]]))
     bounds = [(0, None)] * len(which) + [(0, most / unit)]
-    found: Any = linprog(aim, limits, np.zeros(len(table)), needed, np.ones(classes), bounds,
+    found: Any = linprog(aim, limits, room, needed, np.ones(classes), bounds,
                          method="highs")  # fmt: skip
     if found.x is None:
         return None
