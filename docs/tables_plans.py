@@ -216,9 +216,12 @@ def row_of(name: str, fabric: Fabric, size: int, what: str = "") -> Row:
     return Row(name, planner.fabric.nranks, size, what, figures)
 
 
+_SIZES = ((8, 4), (63, 16), (256, 64), (1 << 30, 256))  # up to so many ranks, GiB
+
+
 def size_of(fabric: Fabric) -> int:
-    """Return the bytes a machine is tried with: 4 GiB for up to 8 ranks, 16 for 63, else 64 GiB."""
-    return (4 if fabric.nranks <= 8 else 16 if fabric.nranks < 64 else 64) * GIB
+    """Return the bytes a machine is tried with, by its ranks: 4, 16, 64 or 256 GiB."""
+    return next(size for ranks, size in _SIZES if fabric.nranks <= ranks) * GIB
 
 
 def known_row(name: str) -> Row:

@@ -170,12 +170,11 @@ class Slow:
     @staticmethod
     def kept(phase: Phase, schedule: Schedule) -> int:
         """Return the slots of the input a rank puts in its output, where that is not all of it."""
-        most = 0
+        put = Counter()
         for step in (move.step(0) for move in phase.moves):
-            put = Counter()
             for src, count in zip(step.src.tolist(), step.count.tolist()):
                 put[src] += count
-            most = max(most, *put.values())
+        most = max(put.values())
         return most if most < schedule.layout.outputs * schedule.layout.chunks else 0
 
     def seconds(self, schedule: Schedule, block: float, protocol: str, channels: int = 0) -> float:

@@ -9,7 +9,7 @@ from check_tables import a100
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rccl_py import load, lower
+from rccl_py import Planner, load, lower
 from rccl_py.planner.bounds import Cuts, find_cuts, lower_bound
 from rccl_py.planner.hops import Hops, spread_to
 from rccl_py.planner.optimum import allgather, words
@@ -46,6 +46,37 @@ def test_a_bound_is_the_sum_of_its_parts():
     assert bound.seconds == pytest.approx(bound.launch + each + bound.own, rel=1e-12)
     assert bound.launch == fabric.launch and bound.links == pytest.approx(1e9 / bound.rate)
     assert bound.exact and bound.latency > 0
+
+
+@pytest.mark.parametrize("name, collective, moved, added", [
+    ("mi300x-8-cpx", "allgather", 2, 0), ("mi300x-8-cpx", "reduce_scatter", 1, 1),
+    ("tpu-v4-64", "allgather", 2 + 2, 0),  # what comes over a link that is not load and store
+    ("tpu-v4-64", "reduce_scatter", 1 + 2, 1), ("tpu-v4-64", "allreduce", 3 + 4, 1),
+])  # fmt: skip
+def test_memory_bounds_what_must_be_read_written_and_added(name, collective, moved, added):
+    fabric, size = lower(load(name)), 64 << 30
+    bound = lower_bound(fabric, find_cuts(fabric), collective, size)
+    volume = size * 63 / 64
+    wanted = max(moved * volume / fabric.memory, added * volume / fabric.reduction)
+    assert bound.memory == pytest.approx(wanted)
+    over = max(bound.hops + bound.links, wanted)
+    assert bound.seconds == pytest.approx(bound.launch + over + bound.own)
+    assert bound.cut.startswith("memory") == (wanted > bound.hops + bound.links)
+    plan = Planner(fabric, synthesise=False).plan(collective, size / (64 if "_" in collective else 1))
+    assert plan.bound.seconds <= plan.time
+
+
+def test_switches_of_several_nodes_help_with_their_part_of_a_port():
+    """All ports together do 2 (n - 1) additions and copies of the size, NICs at 2 bytes each."""
+    fabric, size = lower(load("gb200-nvl72-x8")), 1e12
+    bound = lower_bound(fabric, find_cuts(fabric), "allreduce", size)
+    graph, part, n = find_cuts(fabric).graph, fabric.multicast, fabric.nranks
+    one = graph.tail == graph.rank[0]
+    up = graph.capacity[one & graph.adds[graph.head]].sum()
+    nic = graph.capacity[one & ~graph.adds[graph.head]].sum()
+    by_switch = part * (72 - 1) / (72 + 1)  # additions a byte at a port does
+    assert bound.rate == pytest.approx(n * (2 * up * by_switch + nic) / (2 * (n - 1)))
+    assert not bound.exact
 
 
 # ---- latency --------------------------------------------------------------------------------

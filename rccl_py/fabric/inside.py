@@ -118,6 +118,10 @@ class Planes:
     def _width(self, i: Index, j: Index) -> F64:
         return np.minimum(self.bandwidth[self.up[i]], self.bandwidth[self.down[j]])
 
+    def _widest(self, i: Index, j: Index) -> I64 | int:
+        """Return the first of the widest switches of each pair."""
+        return 0 if self.even else np.asarray(self._width(i, j).argmax(axis=1), dtype=np.int64)
+
     @property
     def leaving(self) -> I64:
         """The links up."""
@@ -134,13 +138,13 @@ class Planes:
 
     def latency(self, i: Index, j: Index) -> F64:
         """Return float64[3, k] s: up and down of the widest switch."""
-        plane = self._width(i, j).argmax(axis=1)
+        plane = self._widest(i, j)
         both = self.link_latency[:, self.up[i, plane]] + self.link_latency[:, self.down[j, plane]]
         return np.where(np.asarray(i) == np.asarray(j), 0.0, both)
 
     def message(self, i: Index, j: Index) -> F64:
         """Return float64[k] s."""
-        spent = self.link_message[self.up[i, self._width(i, j).argmax(axis=1)]]
+        spent = self.link_message[self.up[i, self._widest(i, j)]]
         return np.where(np.asarray(i) == np.asarray(j), 0.0, spent)
 
     def reaches(self, i: Index, j: Index) -> npt.NDArray[np.bool_]:

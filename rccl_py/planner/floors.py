@@ -295,15 +295,27 @@ class _Timed:
         waits = self.waits.sum() + (pieces - 1) * (self.waits / self.steps).max()
         far, near = self.far[:, None], self.near[:, None]
         if self.walks.any():  # pieces are a hop apart, so few nodes are at work at once
-            idle = np.maximum(self.nodes / (pieces // self.ranks + 2), 1.0)
+            idle = np.maximum(self.nodes / (pieces // self.ranks + 3), 1.0)
             idle = np.where(self.walks[:, None], idle, 1.0)
             far, near = far * idle, near * idle
         alone = (self.messages.sum() + (pieces - 1) * self.largest.max()) / pieces
         least = np.maximum(alone, max(self.peak.max(), links))
         for one, other in ((far, near), (near, far)):
             least = np.maximum(least, _overlapped(one, other, pieces))
+        least = np.maximum(least, self._walked(pieces))
         whole = np.maximum.reduce([far[:, 0], near[:, 0], self.messages, self.peak]).sum()
         return np.asarray(waits + np.where(pieces == 1, max(whole, links), least))
+
+    def _walked(self, pieces: F64) -> F64:
+        """Return the s in which the pieces of what walks fill all of some node: float64[k].
+
+        Rings start in one node, but not all at the same place of it: a window of 3 g - 2 hops
+        holds a whole node of g ranks in every ring.
+        """
+        steps, near, hops = self.steps[self.walks], self.near[self.walks], 3 * (self.ranks - 1)
+        full = np.maximum(steps[:, None] + pieces - 1 - 2 * hops, 0) / pieces
+        full = np.where(np.minimum(steps[:, None], pieces) > hops, full, 0.0)
+        return np.asarray((full * near[:, None]).max(axis=0, initial=0.0))
 
     def why(self, links: float) -> str:
         """Return what most of it is, for people."""

@@ -33,6 +33,7 @@ _SAVES = 0.01  # a mix is worth building where the busiest link is used so much 
 _TRIED = 10  # options that are looked at, the fastest ones
 _LINKS = 1 << 13  # links of a machine whose options are mixed unasked
 _TURNS = 64
+_FINER = (1, 2, 4)  # times the pieces that suit each alone
 _MADE = ("mix", "forest", "paths")  # needs of algorithms made for a machine: whole as they are
 
 
@@ -56,13 +57,18 @@ def mixes(
     found = []
     steps = [int(o.profile.steps.sum()) for o in options]
     hops = [float(o.profile.steps @ o.profile.hops[PROTOCOLS[protocol].index]) for o in options]
+    # Of a pipeline, in as many pieces as are tried at most: stages that wait for the first.
+    filling = [(s - o.pieces) / (_FINER[-1] * o.pieces) if o.pieces > 1 else 0.0
+               for s, o in zip(steps, options)]  # fmt: skip
     for i, j in combinations(range(len(options)), 2):
         share, most = _least(busy[i], busy[j], float(alone.min()) * (1 - _SAVES))
         if share is not None:  # every step waits for the slower hop of the two
             waits = max(steps[i], steps[j]) * max(hops[i] / steps[i], hops[j] / steps[j])
-            found.append((most + waits / block, i, j, share))
-    for _, i, j, share in sorted(found, key=lambda f: (round(f[0] / alone.min(), 3), f[1:3]))[:2]:
-        for finer in (1, 2, 4):
+            fills = max(filling[i], filling[j]) * most
+            found.append((most + waits / block + fills, i, j, share))
+    found.sort(key=lambda f: (round(f[0] / alone.min(), 3), f[1:3]))
+    for _, i, j, share in found[: 4 if asked else 2]:
+        for finer in _FINER:
             parts = _parts(options[i], options[j], share, finer)
             if parts is not None:
                 yield protocol, parts

@@ -36,9 +36,10 @@ _FEW = 1 << 12  # rows is built rather than thought about
 _WALKED = 64  # ranks on which losers of few rows are tried in several pieces too
 _MANY = 1 << 14  # rows that take 10 ms or less to build and route: more have to save something
 _HELD = 1024  # ranks on which the rows of all algorithms are kept while one call is looked at
-_HEAVY = 1 << 17  # rows of an algorithm that are not
+_HEAVY = 1 << 17  # rows of an algorithm that takes tenths of a second, and is not kept
 _HARDLY = ((16384, 0.10), (4096, 0.05), (0, 0.005))
 """(more ranks than, part of the time): what one of more rows than _MANY has to save to be built."""
+_MUCH = 0.06  # what one of more than _HEAVY rows has to save
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +175,11 @@ class Offers:
         """Return whether an algorithm is not worth building: it cannot win, or hardly any time."""
         if self._is_small(algorithm):
             return False
+        rows = self._rows(algorithm)
         hardly = next(part for ranks, part in _HARDLY if self.fabric.nranks > ranks)
-        return floor.seconds > best * (1 - hardly * (self._rows(algorithm) > _MANY))
+        if rows > _HEAVY:
+            hardly = max(hardly, _MUCH)
+        return floor.seconds > best * (1 - hardly * (rows > _MANY))
 
     def _one(self, row: Algorithm, name: str, recipe_of: Callable[[int], Recipe]) -> Option:
         """Return an algorithm's option of one piece. name: what it is known by here."""

@@ -52,7 +52,7 @@ _NEEDS = {
     "mix": "no two algorithms side by side would use the links much better",
 }
 _MIXED = 1024  # ranks of a machine on which algorithms that use NICs alone are mixed in, if asked
-_ON_NICS = ("direct", "turned-direct-ring")  # slow alone, but others leave NICs idle
+_ON_NICS = ("direct", "levels-circulant-circulant", "turned-direct-ring")  # go well with others
 _ROWS = 1 << 24  # a schedule of more rows than this is not enumerated to plan with
 
 

@@ -80,7 +80,7 @@ def mesh_rings(n: int) -> I32:
     and 6 there are none that share no edge, so twice as many, each edge in two: with half the
     bandwidth each they leave no link idle.
     """
-    return _mesh_rings(n).copy()
+    return np.array(_mesh_rings(n), dtype=np.int32)
 
 
 @cache

@@ -151,13 +151,12 @@ def _summed(fabric: Fabric, parts: list[Load]) -> Load:
     at, of = numbered(np.concatenate([part.at for part in parts]), fabric.nlinks)
     slots = np.zeros(len(at))
     slots += np.bincount(of, np.concatenate([part.slots for part in parts]), len(at))
-    at = at.astype(np.int32)
     ranks, latency = np.zeros((5, fabric.nranks)), np.zeros(3)
     for part in parts:
         ranks[:, part.who] += part.ranks
         latency = np.maximum(latency, part.latency)
     far, remote = any(p.far for p in parts), any(p.remote for p in parts)
-    return Load(at, slots, *_busy(ranks), latency, far, remote)
+    return Load(at.astype(np.int32), slots, *_busy(ranks), latency, far, remote)
 
 
 class Loads:
