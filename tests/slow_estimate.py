@@ -174,7 +174,7 @@ class Slow:
         for step in (move.step(0) for move in phase.moves):
             for src, count in zip(step.src.tolist(), step.count.tolist()):
                 put[src] += count
-        most = max(put.values())
+        most = max(put.values(), default=0)
         return most if most < schedule.layout.outputs * schedule.layout.chunks else 0
 
     def seconds(self, schedule: Schedule, block: float, protocol: str, channels: int = 0) -> float:
