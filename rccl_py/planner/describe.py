@@ -111,9 +111,7 @@ def _optimum(plan: Plan) -> str:
         f"{format_time(plan.bound.seconds)}"
     )
     if plan.collective == "allreduce" and plan.profile.fabric.multicast:
-        several = len(np.unique(plan.profile.fabric.node)) > 1
-        how = "add up at the full rate of their ports" if several else "add up"
-        text += f", if its switches {how}"
+        text += ", if its switches add up"
     return text
 
 
