@@ -37,7 +37,7 @@ _WALKED = 64  # ranks on which losers of few rows are tried in several pieces to
 _MANY = 1 << 14  # rows that take 10 ms or less to build and route: more have to save something
 _HELD = 1024  # ranks on which the rows of all algorithms are kept while one call is looked at
 _HEAVY = 1 << 17  # rows of an algorithm that takes tenths of a second, and is not kept
-_HARDLY = ((16384, 0.10), (4096, 0.05), (0, 0.005))
+_HARDLY = ((16384, 0.07), (4096, 0.02), (0, 0.005))
 """(more ranks than, part of the time): what one of more rows than _MANY has to save to be built."""
 _MUCH = 0.06  # what one of more than _HEAVY rows has to save
 
@@ -177,7 +177,7 @@ class Offers:
             return False
         rows = self._rows(algorithm)
         hardly = next(part for ranks, part in _HARDLY if self.fabric.nranks > ranks)
-        if rows > _HEAVY:
+        if rows > _HEAVY and self.fabric.nranks <= _HARDLY[1][0]:
             hardly = max(hardly, _MUCH)
         return floor.seconds > best * (1 - hardly * (rows > _MANY))
 
