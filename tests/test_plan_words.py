@@ -148,7 +148,7 @@ def test_a_bound_that_may_be_out_of_reach_says_at_least():
         assert text.startswith("at least ") != exact
     assert "switches" not in text
     two = Planner(lower(load("h100-8", nodes=2)), "ring", synthesise=False)
-    assert "full rate of their ports" in describe._optimum(two.plan("allreduce", 1e6))
+    assert "if its switches add up" in describe._optimum(two.plan("allreduce", 1e6))
 
 
 def test_a_hint_is_on_the_screen_in_the_list_and_in_json():
