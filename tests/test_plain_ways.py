@@ -16,6 +16,7 @@ from rccl_py.algorithms import Paths, algorithms_of
 from rccl_py.algorithms.paths import PEERS
 from rccl_py.check import check
 from rccl_py.fabric import Fabric
+from rccl_py.links import PROTOCOLS
 from rccl_py.planner.flows import synthesise_paths
 from rccl_py.planner.flows.hops import hops_of
 from rccl_py.planner.flows.ways import fastest_ways, proven
@@ -78,7 +79,7 @@ def test_forests_of_plain_pairs_take_in_the_simulation_what_the_estimate_says(co
     assert ways.odd is not None and not ways.odd[best.forest.parents[tree, child], child].any()
     row = next(a for a in algorithms_of(collective) if a.name == "forest")
     schedule = row.build(replace(recipe_of(16), forest=best.forest, pieces=16))
-    slow, fast = (timed(schedule, fabric, float(1 << 30), "Simple", engine=e).seconds
+    slow, fast = (timed(schedule, fabric, float(1 << 30), PROTOCOLS["Simple"], engine=e).seconds
                   for e in ("simulate", "estimate"))  # fmt: skip
     assert slow <= fast * 1.005
 
@@ -120,7 +121,7 @@ def test_relays_of_plain_hops_take_in_the_simulation_what_the_estimate_says(name
     assert not ways.odd[paths.rank[at], paths.rank[at + 1]].any()
     row = next(a for a in algorithms_of("alltoall") if a.name == "paths")
     schedule = row.build(replace(recipe_of(8), paths=paths, pieces=64))
-    slow, fast = (timed(schedule, fabric, float(1 << 29), "Simple", engine=e).seconds
+    slow, fast = (timed(schedule, fabric, float(1 << 29), PROTOCOLS["Simple"], engine=e).seconds
                   for e in ("simulate", "estimate"))  # fmt: skip
     assert slow <= fast * 1.005
 

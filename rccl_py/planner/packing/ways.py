@@ -80,8 +80,8 @@ class Ways:
             return None
         joined = self.joined & ~self.odd
         kept = joined.ravel()[self.pair]
-        columns = (column[kept] for column in (self.pair, self.shared, self.seconds))
-        return Ways(self.n, *columns, joined, self.dislike)
+        pair, shared, seconds = self.pair[kept], self.shared[kept], self.seconds[kept]
+        return Ways(self.n, pair, shared, seconds, joined, self.dislike)
 
     def over(self, images: Ints) -> Ways:
         """Return what a pair and all its images cost together; images : int[m, n], where each rank
