@@ -54,7 +54,8 @@ OPTIMA = {
     "MI250 4x16": (16, joined(MI250), 50, 16, 16, 4, 341.333, None, None),
     "DGX-1": (8, DGX1_BOX, 25, 0, 0, 1, 171.429, 85.714, 75.0),
     "NDv2 x2": (8, DGX1_BOX, 25, 12.5, 1, 2, 25.0, 12.5, 3.125),
-    "DGX-2 x2": (16, switched(), 125, 12.5, 8, 2, None, None, 12.5),
+    # Not published: 31 blocks enter each of 32 ranks, by 32 ports, and 16 NICs for two ranks each.
+    "DGX-2 x2": (16, switched(), 125, 12.5, 8, 2, (32 * 125 + 16 * 12.5) / 31, None, 12.5),
     "AMD4": (4, joined("0-1:1 0-2:1 1-3:1 2-3:1"), 1, 0, 0, 1, 8 / 3, 4 / 3, 2.0),
     "UALink pod of 64": (64, switched(4, 4), 200, 0, 0, 1, 812.698, None, None),
     "UALink 4 pods of 8": (8, switched(4, 4), 200, 50, 8, 4, 533.333, None, None),

@@ -44,6 +44,7 @@ _WORK = {"allgather": (2, 0, 1), "alltoall": (2, 0, 1), "reduce_scatter": (1, 1,
 Every block gets n - 1 times to a rank that did not have it, or had not added it: it is read where
 it is sent, and then written, or added. The last column is how often a block has to arrive.
 """
+_RECEIVED = {"allgather": 1, "reduce_scatter": 1, "allreduce": 2}
 _ROOTED = {"broadcast": broadcast, "reduce": reduce_to, "gather": gather, "scatter": scatter_from}
 
 
@@ -133,6 +134,13 @@ class Cuts:
         return True
 
     def _found(self, collective: str, root: int) -> Optimum:
+        found = self._by_cuts(collective, root)
+        if collective not in _RECEIVED or (collective == "allreduce" and self.fabric.multicast):
+            return found
+        shared = _shared(self.graph, _RECEIVED[collective], out=collective == "reduce_scatter")
+        return found if shared is None or shared.rate >= found.rate * (1 - 1e-9) else shared
+
+    def _by_cuts(self, collective: str, root: int) -> Optimum:
         graph, closed = self.graph, self.fabric.nranks > _CLOSED
         alike = None if closed else self.alike
         if collective in _ROOTED:
@@ -156,6 +164,29 @@ class Cuts:
     def hops(self) -> Hops:
         """The latencies no call can do without."""
         return Hops(self.fabric)
+
+
+def _shared(graph: Graph, times: int, *, out: bool) -> Optimum | None:
+    """Return the bound of ports that ranks share, None where they share none.
+
+    Every rank receives n - 1 blocks, `times` over, each for itself: switches that only hand on do
+    not copy. So what enters a switch counts once, however many ranks are behind it. out: what
+    ranks send instead.
+    """
+    tail, head = (graph.head, graph.tail) if out else (graph.tail, graph.head)
+    ranks, n = graph.weight > 0, graph.nranks
+    last = ranks[head]
+    behind = np.bincount(tail[last], graph.capacity[last], graph.nvertices)
+    before = np.bincount(head, graph.capacity, graph.nvertices)
+    fewer = ~ranks & ~graph.adds & (before < behind * (1 - 1e-9))
+    if not fewer.any():
+        return None
+    width = float(np.where(fewer, before, behind).sum())
+    share = times * (n - 1.0)
+    full = (last & ~fewer[tail]) | fewer[head]
+    verb = "left" if out else "entered"
+    how = f"the {n} ranks together are {verb}"
+    return Optimum(graph, width / share, False, how, None, share, width, full)
 
 
 def _at_ports(graph: Graph, part: float) -> Optimum:
@@ -195,7 +226,8 @@ def _amount(found: Optimum, size: float) -> str:
     """Return how much must cross what limits the rate, for this size."""
     if not found.share:
         return f"{format_bandwidth(found.rate)} of algbw"
-    way = "leave" if 0 < found.ranks <= found.graph.nranks / 2 else "enter"
+    leaves = 0 < found.ranks <= found.graph.nranks / 2 or found.text.endswith("are left")
+    way = "leave" if leaves else "enter"
     return f"{found.share * size / 1e9:.4g} GB must {way}"
 
 
