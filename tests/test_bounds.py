@@ -9,7 +9,7 @@ from check_tables import a100
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rccl_py import Planner, load, lower
+from rccl_py import COLLECTIVES, Planner, load, lower
 from rccl_py.planner.bounds import Cuts, find_cuts, lower_bound
 from rccl_py.planner.hops import Hops, spread_to
 from rccl_py.planner.optimum import allgather, words
@@ -62,7 +62,8 @@ def test_memory_bounds_what_must_be_read_written_and_added(name, collective, mov
     over = max(bound.hops + bound.links, wanted)
     assert bound.seconds == pytest.approx(bound.launch + over + bound.own)
     assert bound.cut.startswith("memory") == (wanted > bound.hops + bound.links)
-    plan = Planner(fabric, synthesise=False).plan(collective, size / (64 if "_" in collective else 1))
+    block = size / max(COLLECTIVES[collective].blocks(64))
+    plan = Planner(fabric, synthesise=False).plan(collective, block)
     assert plan.bound.seconds <= plan.time
 
 
