@@ -32,11 +32,13 @@ _EQUAL = 5e-4  # of a time, that is no difference
 def verified(choice: Choice, fabric: Fabric) -> tuple[Choice, str]:
     """Return the choice after a finer engine was asked, and which decided it and why, as text."""
     first = _first(choice)
-    if len(first) < 2:
-        return choice, f"the estimate: {_alone(choice)}"
+    if not first:
+        return choice, "the estimate"
+    alone = f"the estimate: {_alone(choice)}" if len(first) == 1 else ""
     most = max(entry[2].profile.rows for entry in first)
     if most > _CLOCKED:
-        return choice, f"the estimate: {most:,} messages are too many for another engine"
+        many = f"the estimate: {most:,} messages are too many for another engine"
+        return choice, alone or many
     engine = "simulate" if most <= _SIMULATED else "clock"
     said = ENGINES[engine]
     times = [_seconds(entry, choice, fabric, engine) for entry in first]
@@ -44,7 +46,8 @@ def verified(choice: Choice, fabric: Fabric) -> tuple[Choice, str]:
     won = min(range(len(first)), key=lambda k: (times[k], k))
     names = _names(first)
     if times[won] >= times[0] * (1 - _SAVES):
-        return choice, f"the estimate; {said} {_beside(first[0][0], names, times)}"
+        told = f"{said} {_beside(first[0][0], names, times)}"
+        return choice, f"{alone}; {told}" if alone else f"the estimate; {told}"
     saved = 1 - times[won] / times[0]
     why = (
         f"chosen: {format_time(times[won])} by {said}, {saved:.1%} less than {names[0]}, "
@@ -88,8 +91,9 @@ def _beside(estimate: float, names: list[str], times: list[float]) -> str:
         saved = f" would be {1 - best / times[0]:.1%} faster, within the {_SAVES:.0%} left alone"
         told[times.index(best)] += saved
     if faster or abs(off) > _CONFIRMS:
-        return f"takes {format_time(times[0])} ({off:+.1%}); {', '.join(told[1:])}"
-    return f"confirms: {format_time(times[0])}, {', '.join(told[1:])}"
+        others = f"; {', '.join(told[1:])}" if told[1:] else ""
+        return f"takes {format_time(times[0])} ({off:+.1%}){others}"
+    return f"confirms: {', '.join([format_time(times[0]), *told[1:]])}"
 
 
 def _first(choice: Choice) -> list[Timed]:
