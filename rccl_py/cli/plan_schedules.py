@@ -20,6 +20,7 @@ __all__ = ["LIMITS", "as_dicts", "collective_of", "export", "lines", "named", "r
 LIMITS = ("rccl", "msccl", "none")
 """Readers of MSCCL XML, from the one that holds least to none at all."""
 
+_WRITTEN = 1 << 17  # transfers of what is looked through for one that fits: some seconds
 _TRIED = 12  # algorithms, besides the chosen one
 
 
@@ -136,8 +137,13 @@ def export(plan: Plan, path: str, limits: str = "rccl", pieces: int | None = Non
 
 
 def _written(plan: Plan, limits: str) -> str:
+    from ..errors import FormatError
     from ..formats import msccl_xml
+    from ..formats.msccl_write import MOST_ROWS
 
+    if plan.profile.rows > MOST_ROWS:
+        raise FormatError(f"{plan.algorithm}: {plan.profile.rows:,} transfers, at most "
+                          f"{MOST_ROWS:,} are written")  # fmt: skip
     name = f"{plan.algorithm}_{plan.nranks}"
     held = None if limits == "none" else limits
     return msccl_xml(plan.schedule, name=name, protocol=plan.protocol, limits=held)
@@ -196,6 +202,9 @@ def _fewer(plan: Plan, limits: str) -> Iterator[tuple[Plan, str]]:
     """Yield the plan in as many pieces as the reader holds, and the flag that asks for it."""
     pieces = plan.pieces // 2 if plan.algorithm != "mix" else 0
     while pieces:
+        if plan.profile.rows * pieces // plan.pieces > _WRITTEN:
+            pieces //= 2
+            continue
         other = _cut(plan, pieces)
         if _fits(other, limits):
             yield other, f"--pieces {pieces}"

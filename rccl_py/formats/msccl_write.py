@@ -30,6 +30,7 @@ from .msccl_xml import COLLS
 __all__ = ["LIMITS", "Limits", "msccl_xml"]
 
 _NAMES = {ours: theirs for theirs, ours in reversed(COLLS.items())}
+MOST_ROWS = 1 << 20  # transfers that are written: some minutes, and the most that are read
 _UNBOUNDED = (1 << 63) - 1  # of maxBytes; 0 means that to RCCL only
 
 
@@ -130,6 +131,10 @@ class _Writer:
     limits: Limits
 
     def __post_init__(self) -> None:
+        rows = 0
+        for phase in self.schedule.phases():
+            rows += phase.steps * sum(move.rows.size for move in phase.moves)
+            self._hold("transfers or more", rows, MOST_ROWS)
         self.gpus = [_Gpu(rank) for rank in range(self.schedule.nranks)]
         self.alias = alias_map(self.schedule)
         layout = self.schedule.layout
@@ -162,6 +167,12 @@ class _Writer:
                     columns = (step.src, step.dst, step.src_slot, step.dst_slot, step.count)
                     rows = np.stack([*columns, step.op, step.channel], axis=1).tolist()
                     self.move(list(self.split(rows)))
+                if self._overfull():  # said at once, not after minutes
+                    self.check()
+
+    def _overfull(self) -> bool:
+        most = self.limits.steps
+        return any(len(b.steps) > most for gpu in self.gpus for b in gpu.blocks.values())
 
     def split(self, rows: list[list[int]]) -> Iterator[list[int]]:
         for row in rows:
@@ -239,7 +250,7 @@ class _Writer:
         if found > most:
             raise FormatError(
                 f"{self.schedule.collective}/{self.schedule.algorithm} on "
-                f"{self.schedule.nranks} ranks: {found} {what}, its reader holds {most}: take "
+                f"{self.schedule.nranks} ranks: {found} {what}, at most {most} are held: take "
                 "another plan, fewer pieces or another reader (limits=)"
             )
 
