@@ -154,6 +154,7 @@ def _run(arguments: argparse.Namespace) -> int:
     elif arguments.explain:
         plan_sizes.explain(plans, planner)
         _print_timed(arguments, plans)
+        _print_notes(topology)
     else:
         if customs:
             print("\n".join(plan_schedules.lines(plans, planner, customs)))
@@ -223,6 +224,11 @@ def _print(
         print("\n".join(plan_lines(plan, planner, arguments.ranks or 8, whole=arguments.all)))
     print("\n".join(_trust(plans, topology)))
     _print_timed(arguments, plans)
+    _print_notes(topology)
+
+
+def _print_notes(topology: Topology) -> None:
+    """Print what reading or changing the machine had to assume."""
     for note in topology.notes:
         print(f"# note: {note}")
 

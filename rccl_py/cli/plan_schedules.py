@@ -6,6 +6,7 @@ Owns --schedule and --export. Knows no file format.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -125,6 +126,7 @@ def export(plan: Plan, path: str, limits: str = "rccl", pieces: int | None = Non
     say it, or that reader not hold it; it names what would.
     """
     from ..errors import FormatError
+    from ..units import format_time
     from .perf_files import write_whole
 
     plan = plan if pieces is None else _cut(plan, pieces)
@@ -134,6 +136,9 @@ def export(plan: Plan, path: str, limits: str = "rccl", pieces: int | None = Non
         what = str(error).partition(": take another plan")[0]
         raise FormatError(f"{what}: {_instead(plan, limits)}") from None
     write_whole(path, text)
+    if path != "-":
+        made = f"{plan.algorithm}, {plan.pieces} piece(s): {format_time(plan.time)}"
+        print(f"# wrote {path}: {made} by the estimate", file=sys.stderr)
 
 
 def _written(plan: Plan, limits: str) -> str:

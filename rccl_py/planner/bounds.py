@@ -204,17 +204,15 @@ def _at_ports(graph: Graph, part: float) -> Optimum:
     worth = np.full(graph.nvertices, 0.5)
     many = graph.adds & (at > 1)
     worth[many] = np.maximum(0.5, part * (at[many] - 1) / (at[many] + 1))
-    width = does = 0.0
+    does = 0.0
     for end, other in ((graph.tail, graph.head), (graph.head, graph.tail)):
         port = held[end]
-        width += float(graph.capacity[port].sum())
         does += float((graph.capacity[port] * worth[other[port]]).sum())
     rate = does / (2 * (ranks - 1))
-    inside = np.ones(graph.nvertices, dtype=bool)
-    inside[graph.rank[0]] = False
-    width /= 2 * ranks
-    return Optimum(graph, rate, False, "all ports, with what switches add up", inside,
-                   width / rate, width)  # fmt: skip
+    into = held[graph.head]
+    width = float(graph.capacity[into].sum())
+    how = f"with what switches add up, the {ranks} ranks together are entered"
+    return Optimum(graph, rate, False, how, None, width / rate, width, into)
 
 
 def find_cuts(fabric: Fabric) -> Cuts:
