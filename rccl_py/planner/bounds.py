@@ -231,8 +231,8 @@ def _amount(found: Optimum, size: float) -> str:
 
 def _memory(fabric: Fabric, cuts: Cuts, collective: str, size: float) -> tuple[float, str]:
     """Return the s that memory takes at least, and in words whether it moves or adds."""
-    if collective not in _WORK or (collective == "allreduce" and fabric.multicast):
-        return 0.0, ""  # switches add up and hand on
+    if collective not in _WORK or fabric.multicast:
+        return 0.0, ""  # switches add up, and hand on to many what is read once
     moved, added, arrives = map(float, _WORK[collective])
     volume = size * (fabric.nranks - 1) / fabric.nranks
     if cuts.staged:
