@@ -19,7 +19,7 @@ LIMITS = [
 
 def plan_from_nothing(name):
     """Read the machine, lower it, build every candidate, choose, and build the timeline."""
-    planner = rccl.Planner(rccl.lower(rccl.load(name)), synthesise=False)
+    planner = rccl.Planner(rccl.lower(rccl.load(name)))
     plan = planner.plan("allreduce", GIB)
     assert plan.timeline.seconds == pytest.approx(plan.time)
     return plan

@@ -322,9 +322,8 @@ def rounds_as_schedule(exchange: Exchange, node: I32) -> tuple[Schedule, float]:
     phases = [Phase((at(kept, 0, 0),))] if len(mine) else []
     phases += [p for r in exchange.rounds if (p := _phase(r, n, node, grain)) is not None]
     layout = Layout(1, 1, int(own.max(initial=0)) + 1)
-    return Schedule("alltoall", exchange.algorithm, n, 0, layout, 1, lambda: iter(phases)), float(
-        grain
-    )
+    shape = Schedule("alltoallv", exchange.algorithm, n, 0, layout, 1, lambda: iter(phases))
+    return shape, float(grain)
 
 
 def _phase(parcels: Parcels, n: int, node: I32, grain: int) -> Phase | None:
