@@ -65,12 +65,12 @@ class Candidate:
 class Plan:
     """What will be done and why. block: bytes of one block; size: rccl-tests' bytes.
 
-    candidates: best of each algorithm first, by time. bound: no algorithm can be faster that sends
-    from rank to rank (reduction inside switches, such as NVLS, is not modelled and may be).
-    bottleneck: the chosen candidate's busiest link and for how long. channels: how many of a
-    kernel's share the work, 0 for as many as it takes. policy: whose choice it is, "" for ours.
-    decided: which engine's times the choice goes by, and why. time, algbw, busbw, gap and share are
-    by the estimate; `decided_time` is by the engine that decided. hint: what would plan better.
+    candidates: best of each algorithm first, by time. bound: no algorithm can be faster, switches
+    that add up included (docs/bounds.md). bottleneck: the chosen candidate's busiest link and for
+    how long. channels: how many of a kernel's share the work, 0 for as many as it takes. policy:
+    whose choice it is, "" for ours. decided: which engine's times the choice goes by, and why.
+    time, algbw, busbw, gap and share are by the estimate; `decided_time` is by the engine that
+    decided. hint: what would plan better.
     """
 
     collective: str
